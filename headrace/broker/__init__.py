@@ -1,0 +1,1 @@
+"""Sockets, tasks and waiting."""

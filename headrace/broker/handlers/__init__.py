@@ -1,0 +1,1 @@
+"""One function per API, named as the API is."""

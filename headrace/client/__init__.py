@@ -1,0 +1,1 @@
+"""The doorway to any Kafka for everything above the broker."""

@@ -1,0 +1,1 @@
+"""Offsets to files and back, synchronous."""

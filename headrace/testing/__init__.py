@@ -1,0 +1,1 @@
+"""Real, small stand-ins for tests: filesystems, clocks, a broker."""
