@@ -5,6 +5,7 @@ HeadraceError
  +-- CorruptLog         a broken invariant of the files: the partition stops, the rest goes on
  +-- StartRefused       the broker cannot start on this directory or with these settings
  |    +-- SettingError  a setting has an unknown name or a bad value
+ +-- Unreachable        no broker answers at an address
 """
 
 from enum import IntEnum
@@ -191,4 +192,16 @@ class SettingError(StartRefused):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"setting {name}: {reason}")
         self.name = name
+        self.reason = reason
+
+
+class Unreachable(HeadraceError):
+    """No Kafka broker answers at an address; the message says which, why and what to do."""
+
+    def __init__(self, bootstrap: str, reason: str) -> None:
+        super().__init__(
+            f"no Kafka broker answers at {bootstrap} ({reason}): "
+            "start one with `headrace broker`, or pass its address with --bootstrap HOST:PORT"
+        )
+        self.bootstrap = bootstrap
         self.reason = reason

@@ -1,0 +1,135 @@
+"""confluent-kafka's producer, typed: send, flush, transactions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+
+from headrace.client.librdkafka import TopicPartition, client_settings, refusal
+from headrace.errors import ErrorCode, HeadraceError, KafkaError
+
+# How long one poll serves deliveries while the queue of unsent records is full.
+QUEUE_FULL_POLL_S = 0.1
+# A full queue that does not move for this many polls: the broker is gone.
+QUEUE_FULL_POLLS = 1_200
+TRANSACTION_TIMEOUT_S = 60.0
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Where an acknowledged record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to be written; the broker or the key chooses what is left None."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+OnDelivery = Callable[[Delivered | HeadraceError], None]
+
+
+class Producer:
+    """Sends records; every record sent is reported once, as Delivered or as an error."""
+
+    def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
+        self._bootstrap = bootstrap
+        # murmur2 routes a key as Kafka's Java client does; librdkafka's own default does not.
+        defaults = {"partitioner": "murmur2_random", "enable.idempotence": True}
+        if settings and str(settings.get("acks", "all")) not in ("all", "-1"):
+            defaults["enable.idempotence"] = False
+        try:
+            self._raw = confluent_kafka.Producer(
+                client_settings(bootstrap, {**defaults, **(settings or {})})
+            )
+        except confluent_kafka.KafkaException as error:
+            raise refusal(error, bootstrap) from error
+
+    def send(self, topic: str, record: NewRecord, on_delivery: OnDelivery | None = None) -> None:
+        """Queue a record; waits, serving deliveries, while the queue is full."""
+        arguments: dict[str, Any] = {"value": record.value, "key": record.key}
+        if record.headers:
+            arguments["headers"] = list(record.headers)
+        if record.partition is not None:
+            arguments["partition"] = record.partition
+        if record.timestamp_ms is not None:
+            arguments["timestamp"] = record.timestamp_ms
+        if on_delivery is not None:
+            arguments["on_delivery"] = self._report(topic, on_delivery)
+        try:
+            self._queue(topic, arguments)
+        except confluent_kafka.KafkaException as error:
+            raise refusal(error, self._bootstrap, topic) from error
+        self._raw.poll(0)
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for every queued record to be reported; returns how many are still not."""
+        return self._raw.flush(timeout_s)
+
+    def close(self) -> None:
+        """Drop what is unsent and let the connections go."""
+        self._raw.purge()
+        self._raw.flush(QUEUE_FULL_POLL_S)
+
+    def init_transactions(self) -> None:
+        self._transact(self._raw.init_transactions, TRANSACTION_TIMEOUT_S)
+
+    def begin_transaction(self) -> None:
+        self._transact(self._raw.begin_transaction)
+
+    def commit_transaction(self) -> None:
+        self._transact(self._raw.commit_transaction, TRANSACTION_TIMEOUT_S)
+
+    def abort_transaction(self) -> None:
+        self._transact(self._raw.abort_transaction, TRANSACTION_TIMEOUT_S)
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int], group_metadata: object
+    ) -> None:
+        """Commit a consumer's next offsets with this transaction (Consumer.group_metadata)."""
+        positions = [
+            confluent_kafka.TopicPartition(place.topic, place.partition, offset)
+            for place, offset in offsets.items()
+        ]
+        self._transact(
+            self._raw.send_offsets_to_transaction, positions, group_metadata, TRANSACTION_TIMEOUT_S
+        )
+
+    def _queue(self, topic: str, arguments: dict[str, Any]) -> None:
+        for _ in range(QUEUE_FULL_POLLS):
+            try:
+                self._raw.produce(topic, **arguments)
+                return
+            except BufferError:
+                self._raw.poll(QUEUE_FULL_POLL_S)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic}: no room for another record")
+
+    def _report(self, topic: str, on_delivery: OnDelivery) -> Callable[[Any, Any], None]:
+        def report(error: Any, message: Any) -> None:
+            if error is not None:
+                on_delivery(refusal(error, self._bootstrap, topic))
+                return
+            _, timestamp_ms = message.timestamp()
+            place = (message.topic(), message.partition(), message.offset(), timestamp_ms)
+            on_delivery(Delivered(*place))
+
+        return report
+
+    def _transact(self, step: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except confluent_kafka.KafkaException as error:
+            raise refusal(error, self._bootstrap) from error
