@@ -1,0 +1,1 @@
+"""Headrace beside Apache Kafka: the same work, the same machine, the same run."""
