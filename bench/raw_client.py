@@ -67,7 +67,8 @@ class RawClient:
         head = self._answers.read(4)
         if len(head) < 4:
             raise ConnectionError("the broker closed the connection")
-        return self._answers.read(int.from_bytes(head))
+        body: bytes = self._answers.read(int.from_bytes(head))
+        return body
 
     def ensure_topic(self, topic: str) -> None:
         """Metadata with automatic creation, until the topic has a leader."""

@@ -2,19 +2,13 @@
 
 import shutil
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 import psutil
 
 from headrace.testing.apache_kafka import ApacheKafka
-
-STOP_LIMIT_S = 30.0
+from headrace.testing.broker_process import BrokerProcess
 
 
 class System(Protocol):
@@ -32,57 +26,18 @@ class System(Protocol):
 
     def start(self) -> None: ...
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None: ...
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> object: ...
 
     def discard(self) -> None: ...
 
 
-class Headrace:
+class Headrace(BrokerProcess):
     """`headrace broker` as a user starts it."""
 
     name = "headrace"
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.bootstrap = f"127.0.0.1:{probe.getsockname()[1]}"
-        self._settings = settings
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def pid(self) -> int:
-        if self._process is None:
-            raise RuntimeError("Headrace is not running")
-        return self._process.pid
-
     def prepare(self) -> None:
         """Nothing has to be written before a first start."""
-
-    def launch(self) -> None:
-        command = [sys.executable, "-m", "headrace", "broker"]
-        command += ["--data-dir", str(self.directory), "--listen", self.bootstrap]
-        for name, value in self._settings.items():
-            command += ["--set", f"{name}={value}"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-    def start(self) -> None:
-        self.launch()
-        if self._process is None or self._process.stdout is None:
-            raise RuntimeError("Headrace did not start")
-        line = self._process.stdout.readline()
-        if not line.startswith("ready "):
-            raise RuntimeError(f"Headrace said {line!r} instead of ready")
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(STOP_LIMIT_S)
-            self._process = None
-
-    def discard(self) -> None:
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Kafka:
