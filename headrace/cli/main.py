@@ -1,7 +1,6 @@
 """The entry of the command line: which command lives in which module, and how errors leave."""
 
 import importlib
-import os
 import sys
 from typing import Annotated, Any
 
@@ -25,7 +24,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 class LazyCommands(TyperGroup):
@@ -85,19 +83,10 @@ def main() -> None:
         app()
     except HeadraceError as error:
         _fail(str(error))
-    except BrokenPipeError:
-        _leave_quietly()
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def _fail(sentence: str) -> None:
     typer.echo(f"headrace: {sentence}", err=True)
-    sys.exit(EXIT_FAILED)
-
-
-def _leave_quietly() -> None:
-    """The reader of our pipe went away (`| head`): say nothing, as other filters do."""
-    # Python flushes standard output at exit; pointing it elsewhere keeps that flush silent.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(EXIT_FAILED)

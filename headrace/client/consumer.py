@@ -101,7 +101,11 @@ class Consumer:
     def poll(self, *, max_records: int, timeout_s: float) -> list[Received | EndReached]:
         """Up to max_records, waiting for the first one at most timeout_s."""
         try:
-            messages = self._raw.consume(max_records, timeout_s)
+            # consume() waits for as many as it may return, so only poll() may wait.
+            first = self._raw.poll(timeout_s)
+            if first is None:
+                return []
+            messages = [first, *self._raw.consume(max_records - 1, 0)]
         except confluent_kafka.KafkaException as error:
             raise refusal(error, self._bootstrap) from error
         return [self._event(message) for message in messages]

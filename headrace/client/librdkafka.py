@@ -75,8 +75,8 @@ def refusal(error: RawError | KafkaException, bootstrap: str, about: str = "") -
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(raw))
     if raw.code() in CONNECTION_ERRORS:
         return Unreachable(bootstrap, raw.str())
-    sentence = f"{about}: {raw.str()}" if about else raw.str()
-    return KafkaError(_code(raw.code()), sentence)
+    reason = raw.str().removeprefix("Broker: ").removeprefix("Local: ")
+    return KafkaError(_code(raw.code()), f"{about}: {reason}" if about else reason)
 
 
 def check_reachable(bootstrap: str) -> None:

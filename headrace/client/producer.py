@@ -1,12 +1,13 @@
 """confluent-kafka's producer, typed: send, flush, transactions."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
 
-from headrace.client.librdkafka import TopicPartition, client_settings, refusal
+from headrace.client.librdkafka import REQUEST_TIMEOUT_S, TopicPartition, client_settings, refusal
 from headrace.errors import ErrorCode, HeadraceError, KafkaError
 
 # How long one poll serves deliveries while the queue of unsent records is full.
@@ -14,6 +15,9 @@ QUEUE_FULL_POLL_S = 0.1
 # A full queue that does not move for this many polls: the broker is gone.
 QUEUE_FULL_POLLS = 1_200
 TRANSACTION_TIMEOUT_S = 60.0
+# A topic that the broker creates on demand is there within so many looks.
+CREATION_ATTEMPTS = 15
+CREATION_PAUSE_S = 0.1
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -75,9 +79,24 @@ class Producer:
             raise refusal(error, self._bootstrap, topic) from error
         self._raw.poll(0)
 
+    def require_topic(self, topic: str) -> None:
+        """Raise at once if the topic is not there and the broker does not create it by itself."""
+        for _ in range(CREATION_ATTEMPTS):
+            # Asking by name is what makes a broker create it, if it does so at all.
+            found = self._metadata(topic)
+            if found.error is None and found.partitions:
+                return
+            if found.error is not None and not ErrorCode(found.error.code()).retriable:
+                raise refusal(found.error, self._bootstrap, f"topic {topic}")
+            time.sleep(CREATION_PAUSE_S)
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {topic} does not exist: create it with `headrace topics create {topic}`",
+        )
+
     def flush(self, timeout_s: float) -> int:
         """Wait for every queued record to be reported; returns how many are still not."""
-        return self._raw.flush(timeout_s)
+        return int(self._raw.flush(timeout_s))
 
     def close(self) -> None:
         """Drop what is unsent and let the connections go."""
@@ -107,6 +126,12 @@ class Producer:
         self._transact(
             self._raw.send_offsets_to_transaction, positions, group_metadata, TRANSACTION_TIMEOUT_S
         )
+
+    def _metadata(self, topic: str) -> Any:
+        try:
+            return self._raw.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic]
+        except confluent_kafka.KafkaException as error:
+            raise refusal(error, self._bootstrap, topic) from error
 
     def _queue(self, topic: str, arguments: dict[str, Any]) -> None:
         for _ in range(QUEUE_FULL_POLLS):
