@@ -178,7 +178,7 @@ class Reader:
     def remaining(self) -> int:
         return self.end - self.position
 
-    def _advance(self, size: int) -> int:
+    def advance(self, size: int) -> int:
         start = self.position
         if size < 0 or size > self.end - start:
             raise Malformed(f"{size} bytes wanted at {start}, {self.end - start} are left")
@@ -196,37 +196,37 @@ class Reader:
         return length
 
     def int8(self) -> int:
-        value = self.buffer[self._advance(1)]
+        value = self.buffer[self.advance(1)]
         return value - 256 if value > 127 else value
 
     def uint8(self) -> int:
-        return self.buffer[self._advance(1)]
+        return self.buffer[self.advance(1)]
 
     def boolean(self) -> bool:
-        return self.buffer[self._advance(1)] != 0
+        return self.buffer[self.advance(1)] != 0
 
     def int16(self) -> int:
-        value: int = _INT16.unpack_from(self.buffer, self._advance(2))[0]
+        value: int = _INT16.unpack_from(self.buffer, self.advance(2))[0]
         return value
 
     def uint16(self) -> int:
-        value: int = _UINT16.unpack_from(self.buffer, self._advance(2))[0]
+        value: int = _UINT16.unpack_from(self.buffer, self.advance(2))[0]
         return value
 
     def int32(self) -> int:
-        value: int = _INT32.unpack_from(self.buffer, self._advance(4))[0]
+        value: int = _INT32.unpack_from(self.buffer, self.advance(4))[0]
         return value
 
     def uint32(self) -> int:
-        value: int = _UINT32.unpack_from(self.buffer, self._advance(4))[0]
+        value: int = _UINT32.unpack_from(self.buffer, self.advance(4))[0]
         return value
 
     def int64(self) -> int:
-        value: int = _INT64.unpack_from(self.buffer, self._advance(8))[0]
+        value: int = _INT64.unpack_from(self.buffer, self.advance(8))[0]
         return value
 
     def float64(self) -> float:
-        value: float = _FLOAT64.unpack_from(self.buffer, self._advance(8))[0]
+        value: float = _FLOAT64.unpack_from(self.buffer, self.advance(8))[0]
         return value
 
     def unsigned_varint(self) -> int:
@@ -240,7 +240,7 @@ class Reader:
     def _long_varint(self, max_bytes: int) -> int:
         value = 0
         for shift in range(0, 7 * max_bytes, 7):
-            byte = self.buffer[self._advance(1)]
+            byte = self.buffer[self.advance(1)]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -255,15 +255,15 @@ class Reader:
         return (value >> 1) ^ -(value & 1)
 
     def uuid(self) -> UUID:
-        start = self._advance(16)
+        start = self.advance(16)
         return UUID(bytes=bytes(self.buffer[start : start + 16]))
 
     def raw(self, size: int) -> bytes:
-        start = self._advance(size)
+        start = self.advance(size)
         return bytes(self.buffer[start : start + size])
 
     def _text(self, size: int) -> str:
-        start = self._advance(size)
+        start = self.advance(size)
         try:
             return str(self.buffer[start : start + size], "utf-8")
         except UnicodeDecodeError as error:

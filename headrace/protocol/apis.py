@@ -1,0 +1,51 @@
+"""The one table of what is served: each API with the versions Apache Kafka 4.3 serves."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Api(NamedTuple):
+    """One API; from ``flexible_from`` on its versions carry tagged fields and compact types."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+
+    def serves(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+
+NEVER_FLEXIBLE = 1 << 15
+
+_ROWS = (
+    # librdkafka needs to see Produce from 0 (KAFKA-18659); 0 to 2 are answered UNSUPPORTED_VERSION.
+    Api(0, "produce", 0, 13, 9),
+    Api(1, "fetch", 4, 18, 12),
+    Api(2, "list_offsets", 1, 11, 6),
+    Api(3, "metadata", 0, 13, 9),
+    Api(18, "api_versions", 0, 4, 3),
+    Api(19, "create_topics", 2, 7, 5),
+    Api(20, "delete_topics", 1, 6, 4),
+    Api(21, "delete_records", 0, 2, 2),
+    Api(22, "init_producer_id", 0, 5, 2),
+    Api(23, "offset_for_leader_epoch", 2, 4, 4),
+    Api(32, "describe_configs", 1, 4, 4),
+    Api(33, "alter_configs", 0, 2, 2),
+    Api(35, "describe_log_dirs", 1, 5, 2),
+    Api(37, "create_partitions", 0, 3, 2),
+    Api(44, "incremental_alter_configs", 0, 1, 1),
+    Api(60, "describe_cluster", 0, 2, 0),
+    Api(61, "describe_producers", 0, 0, 0),
+    Api(74, "list_config_resources", 0, 1, 0),
+    Api(75, "describe_topic_partitions", 0, 0, 0),
+)
+
+APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ROWS})
+
+
+def is_flexible(key: int, version: int) -> bool:
+    api = APIS.get(key)
+    return api is not None and version >= api.flexible_from
