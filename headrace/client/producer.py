@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
 
@@ -22,8 +21,7 @@ CREATION_PAUSE_S = 0.1
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(NamedTuple):
     """Where an acknowledged record lies."""
 
     topic: str
@@ -32,8 +30,7 @@ class Delivered:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(NamedTuple):
     """A record to be written; the broker or the key chooses what is left None."""
 
     value: bytes | None
@@ -51,6 +48,7 @@ class Producer:
 
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
         self._bootstrap = bootstrap
+        self._last_reporter: tuple[OnDelivery, Callable[[Any, Any], None]] | None = None
         # murmur2 routes a key as Kafka's Java client does; librdkafka's own default does not.
         defaults = {"partitioner": "murmur2_random", "enable.idempotence": True}
         if settings and str(settings.get("acks", "all")) not in ("all", "-1"):
@@ -72,7 +70,7 @@ class Producer:
         if record.timestamp_ms is not None:
             arguments["timestamp"] = record.timestamp_ms
         if on_delivery is not None:
-            arguments["on_delivery"] = self._report(topic, on_delivery)
+            arguments["on_delivery"] = self._reporter(on_delivery)
         try:
             self._queue(topic, arguments)
         except confluent_kafka.KafkaException as error:
@@ -142,14 +140,22 @@ class Producer:
                 self._raw.poll(QUEUE_FULL_POLL_S)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic}: no room for another record")
 
-    def _report(self, topic: str, on_delivery: OnDelivery) -> Callable[[Any, Any], None]:
+    def _reporter(self, on_delivery: OnDelivery) -> Callable[[Any, Any], None]:
+        # In bulk every record has the same callback, so its wrapper is made once.
+        if self._last_reporter is None or self._last_reporter[0] != on_delivery:
+            self._last_reporter = (on_delivery, self._report(on_delivery))
+        return self._last_reporter[1]
+
+    def _report(self, on_delivery: OnDelivery) -> Callable[[Any, Any], None]:
         def report(error: Any, message: Any) -> None:
             if error is not None:
-                on_delivery(refusal(error, self._bootstrap, topic))
+                on_delivery(refusal(error, self._bootstrap, message.topic()))
                 return
-            _, timestamp_ms = message.timestamp()
-            place = (message.topic(), message.partition(), message.offset(), timestamp_ms)
-            on_delivery(Delivered(*place))
+            on_delivery(
+                Delivered(
+                    message.topic(), message.partition(), message.offset(), message.timestamp()[1]
+                )
+            )
 
         return report
 
