@@ -1,7 +1,7 @@
 """Settings as tables: one row per setting, read from strings, checked, described as Kafka does."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import Enum, IntEnum
 from types import MappingProxyType
@@ -72,6 +72,8 @@ class Row:
     synonyms: tuple["Synonym", ...] = ()
     attribute: str = ""
     inert: bool = False
+    # Taken but not described, as Kafka's internal configurations are.
+    internal: bool = False
 
     def parse(self, text: str) -> Any:
         """The value that the text stands for, checked; raises SettingError."""
@@ -242,7 +244,7 @@ def setting(
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting, field))
 def settings(cls: type[S]) -> type[S]:
     """Makes a frozen dataclass whose fields made by setting() are rows."""
-    made: type[S] = dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)(cls)
+    made: type[S] = dataclass(frozen=True, kw_only=True)(cls)
     return made
 
 
@@ -276,14 +278,25 @@ def by_name(cls: type[Any]) -> Mapping[str, Row]:
 _BY_NAME: dict[type[Any], Mapping[str, Row]] = {}
 
 
+def find(cls: type[Any], name: str) -> Row:
+    """The row of a name; SettingError, with the nearest known name, if there is none."""
+    table = by_name(cls)
+    row = table.get(name)
+    if row is not None:
+        return row
+    prefixes: Mapping[str, Row] = getattr(cls, "PREFIX_ROWS", {})
+    for prefix, open_row in prefixes.items():
+        if name.startswith(prefix):
+            return replace(open_row, name=name)
+    near = get_close_matches(name, list(table), n=1)
+    raise SettingError(name, "unknown name" + (f"; did you mean {near[0]}?" if near else ""))
+
+
 def parse(cls: type[Any], mapping: Mapping[str, str]) -> dict[str, Any]:
     """Values by attribute from texts by name; an unknown name or a bad value is a SettingError."""
-    table = by_name(cls)
     values: dict[str, Any] = {}
     for name, text in mapping.items():
-        row = table.get(name)
-        if row is None:
-            raise unknown(name, table)
+        row = find(cls, name)
         value = row.parse(text)
         if row.attribute:
             values[row.attribute] = value
@@ -296,11 +309,6 @@ def load(cls: type[S], mapping: Mapping[str, str]) -> S:
     if "stated" in cls.__dataclass_fields__:  # type: ignore[attr-defined]
         values["stated"] = MappingProxyType(dict(mapping))
     return cls(**values)
-
-
-def unknown(name: str, known: Iterable[str]) -> SettingError:
-    near = get_close_matches(name, list(known), n=1)
-    return SettingError(name, "unknown name" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,6 @@ WEEK_MS = 7 * DAY_MS
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-# As in Kafka, taken but never described.
-INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 
 _THROTTLED = re.compile(r"[0-9]+:[0-9]+")
 
@@ -152,9 +150,10 @@ class TopicSettings:
         doc="An index entry is written each time this many bytes were appended.",
     )
     internal_segment_bytes: int | None = setting(
-        name=INTERNAL_SEGMENT_BYTES,
+        name="internal.segment.bytes",
         default=None,
         kind=Kind.INT,
+        internal=True,
         doc="Overrides segment.bytes without its lower bound; for tests.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
@@ -421,6 +420,8 @@ def defaults_from(broker_texts: Mapping[str, str]) -> TopicSettings:
                     max(value * synonym.factor, -1) if synonym.factor > 1 else value
                 )
                 break
+    # A broker-wide wish for more replicas than the one there is would refuse every write.
+    values["min_insync_replicas"] = 1
     return TopicSettings(**values)
 
 
@@ -454,7 +455,7 @@ def described(
             read_only=False,
         )
         for row in rows(TopicSettings)
-        if (wanted is None or row.name in wanted) and row.name != INTERNAL_SEGMENT_BYTES
+        if (wanted is None or row.name in wanted) and not row.internal
     ]
 
 
