@@ -12,6 +12,8 @@ from confluent_kafka import KafkaException
 from headrace.errors import ErrorCode, HeadraceError, KafkaError, Unreachable
 
 logger = logging.getLogger(__name__)
+# Without a handler of the application's, Python would print warnings on standard error.
+logger.addHandler(logging.NullHandler())
 
 DEFAULT_PORT = 9092
 # A broker that does not accept a connection in this time is called unreachable.
@@ -62,8 +64,9 @@ def client_settings(bootstrap: str, settings: Mapping[str, Any] | None = None) -
         "bootstrap.servers": bootstrap,
         "client.id": "headrace",
         "error_cb": _note_error,
-        # Connection failures reach the caller as errors; librdkafka need not print them as well.
-        "log_level": 2,
+        # librdkafka would print on standard error what the caller gets as an error anyway.
+        "logger": logger,
+        "log_level": 4,
         **(settings or {}),
     }
 
