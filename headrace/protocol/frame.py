@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from headrace.protocol.apis import is_flexible
-from headrace.protocol.primitives import Buffer, Malformed, Reader, unsigned_varint
+from headrace.protocol.primitives import Buffer, Malformed, Reader
 
 # Kafka's default of socket.request.max.bytes.
 MAX_FRAME: Final = 100 * 1024 * 1024
@@ -121,13 +121,3 @@ class Framer:
             rest = end
         del pending[:rest]
         return whole
-
-
-def tagged(*fields: tuple[int, bytes]) -> bytes:
-    """A section of tagged fields, which must come in the order of their tags."""
-    out = bytearray(unsigned_varint(len(fields)))
-    for tag, value in fields:
-        out += unsigned_varint(tag)
-        out += unsigned_varint(len(value))
-        out += value
-    return bytes(out)

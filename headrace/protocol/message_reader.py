@@ -3,14 +3,11 @@
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from headrace.protocol import schemas
-from headrace.protocol.primitives import Buffer, Malformed, Reader
+from headrace.protocol.primitives import MAX_ELEMENTS, Buffer, Malformed, Reader
 from headrace.protocol.schemas import FIXED, Message, Row, Shape
-
-# Elements in the arrays of one message: a bound on what a frame of a few megabytes may unfold to.
-MAX_ELEMENTS: Final = 500_000
 
 Fields = dict[str, Any]
 ReadValue = Callable[["MessageReader"], Any]

@@ -4,13 +4,12 @@ A struct is read and written in steps made once per version. Neighbouring fields
 one step, packed together: most of a struct's fields are such.
 """
 
-from headrace.protocol.message_reader import MAX_ELEMENTS, MessageReader, reader_of
+from headrace.protocol.message_reader import MessageReader, reader_of
 from headrace.protocol.message_writer import writer_of
 from headrace.protocol.primitives import Buffer, Writer
 from headrace.protocol.schemas import Message
 
 __all__ = [
-    "MAX_ELEMENTS",
     "Message",
     "read_request",
     "read_response",

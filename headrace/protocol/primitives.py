@@ -7,13 +7,16 @@ length + 1, so that 0 can mean null.
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 ZERO_UUID = UUID(int=0)
+
+# Array elements of one message: a bound on what a frame of a few megabytes may unfold to.
+MAX_ELEMENTS: Final = 500_000
 
 _INT16 = struct.Struct(">h")
 _UINT16 = struct.Struct(">H")
