@@ -157,13 +157,32 @@ class Shard(Generic[M, R]):
 
         A decision that fits one batch is all or nothing after a crash; a larger one is split.
         """
+        effects = self.apply(decide, producer=producer)
+        await self.durable()
+        return effects
+
+    def apply(
+        self, decide: Callable[[], Decision[R, E]], *, producer: Producer | None = None
+    ) -> tuple[E, ...]:
+        """The first half of `run`: nothing may be said of it before `durable` returned."""
         self._revive()
         decision = decide()
         if decision.records:
             self._append(self._encoded(decision.records, producer))
             _replay(self.machine, decision.records, producer)
-        await self._durable()
         return decision.effects
+
+    async def durable(self) -> None:
+        """Everything applied so far is on stable storage."""
+        # Wait even with nothing appended: the answer may rest on an unsynced record.
+        loads = self._loads
+        try:
+            with self._refusing():
+                await self._partition.wait_durable(self._partition.log.log_end_offset)
+        except KafkaError:
+            if loads == self._loads:
+                self._failed = True
+            raise
 
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int
@@ -181,7 +200,7 @@ class Shard(Generic[M, R]):
         machine = _transactional(self.machine)
         if machine is not None:
             machine.replay_marker(producer, committed=committed)
-        await self._durable()
+        await self.durable()
 
     @property
     def _name(self) -> str:
@@ -206,17 +225,6 @@ class Shard(Generic[M, R]):
                 self._failed = True
             raise
         self._end_offset = self._partition.log.log_end_offset
-
-    async def _durable(self) -> None:
-        # Wait even with nothing appended: the answer may rest on an unsynced record.
-        loads = self._loads
-        try:
-            with self._refusing():
-                await self._partition.wait_durable(self._partition.log.log_end_offset)
-        except KafkaError:
-            if loads == self._loads:
-                self._failed = True
-            raise
 
     def _refusing(self) -> "_Refusing":
         return _Refusing(self._name, self._unavailable)
