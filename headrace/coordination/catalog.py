@@ -9,7 +9,7 @@ Invariants, after any history of decisions and at any prefix of their records:
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -27,12 +27,12 @@ from headrace.coordination.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from headrace.coordination.topic_rules import (
+from headrace.coordination.topics import (
     NewTopic,
     Placement,
+    Topic,
     check_name,
     collision_key,
-    is_internal,
     new_partition_count,
     partition_count,
 )
@@ -43,23 +43,6 @@ MAX_RECORDS_PER_REQUEST = 10_000
 """One request may not ask for more records than this, as in Kafka: its batch stays atomic."""
 
 PRODUCER_ID_BLOCK = 1000
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as the catalog knows it; `leader_epochs` names only partitions that are not at 0."""
-
-    name: str
-    topic_id: UUID
-    partitions: int = 0
-    configs: Mapping[str, str] = _NOTHING
-    leader_epochs: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def internal(self) -> bool:
-        return is_internal(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +109,7 @@ class Catalog:
         self._features: dict[str, int] = {}
         self._removed: dict[UUID, str] = {}
         self._next_producer_id = 0
+        self._partitions = 0
         self.version = 0
         """Grows with every record, so that whatever is built from the catalog can be kept."""
 
@@ -191,16 +175,17 @@ class Catalog:
         records: list[MetadataRecord] = []
         effects: list[TopicCreated | Refused] = []
         taken: set[str] = set()
+        planned = 0
         for new in wanted:
             try:
                 topic, clamped = self._planned(new, check, taken)
                 added = self._creation(topic)
-                if len(records) + len(added) > MAX_RECORDS_PER_REQUEST:
-                    raise _too_many_records()
+                self._check_room(len(records) + len(added), planned + topic.partitions)
             except KafkaError as error:
                 effects.append(Refused(new.name, error))
                 continue
             taken.add(new.name)
+            planned += topic.partitions
             records += added
             effects.append(TopicCreated(topic, clamped, validate_only))
         return Decision(() if validate_only else tuple(records), tuple(effects))
@@ -227,8 +212,8 @@ class Catalog:
                 topic = self.topic(name)
                 new_partition_count(topic.name, topic.partitions, count, assignments)
                 self._placement.check_replicas(assignments or ())
-                if len(records) + count - topic.partitions > MAX_RECORDS_PER_REQUEST:
-                    raise _too_many_records()
+                added = len(records) + count - topic.partitions
+                self._check_room(added, added)
             except KafkaError as error:
                 effects.append(Refused(name, error))
                 continue
@@ -303,6 +288,20 @@ class Catalog:
         configs = {name: value for name, value in new.configs.items() if value is not None}
         return Topic(new.name, new.topic_id, partitions, configs), clamped
 
+    def _check_room(self, records: int, partitions: int) -> None:
+        if records > MAX_RECORDS_PER_REQUEST:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                "Excessively large number of partitions per request.",
+            )
+        limit = self._placement.max_partitions
+        if self._partitions + partitions > limit:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self._partitions} partitions exist and {partitions} more would pass "
+                f"max.partitions ({limit}).",
+            )
+
     def _creation(self, topic: Topic) -> list[MetadataRecord]:
         records: list[MetadataRecord] = [TopicRecord(topic.name, topic.topic_id)]
         records += [
@@ -363,6 +362,7 @@ class Catalog:
         if record.leader_epoch:
             epochs = {**epochs, record.partition_id: record.leader_epoch}
         count = max(topic.partitions, record.partition_id + 1)
+        self._partitions += count - topic.partitions
         self._topics[name] = replace(topic, partitions=count, leader_epochs=epochs)
 
     def _replay_config(self, record: ConfigRecord) -> None:
@@ -381,7 +381,7 @@ class Catalog:
         self._removed[record.topic_id] = name or ""
         if name is None:
             return
-        del self._topics[name]
+        self._partitions -= self._topics.pop(name).partitions
         key = collision_key(name)
         self._collisions[key].discard(name)
         if not self._collisions[key]:
@@ -393,11 +393,3 @@ def _put(configs: dict[str, str], name: str, value: str | None) -> None:
         configs.pop(name, None)
     else:
         configs[name] = value
-
-
-def _too_many_records() -> KafkaError:
-    return KafkaError(
-        ErrorCode.POLICY_VIOLATION,
-        f"One request may not create more than {MAX_RECORDS_PER_REQUEST} topics, partitions and "
-        "settings together; ask in several requests.",
-    )

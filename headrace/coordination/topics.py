@@ -1,4 +1,4 @@
-"""What a new topic may be called, and how its partitions may be placed on one node."""
+"""What a topic is, what a new one may be called, and how it may be placed on one node."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,21 @@ METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the catalog knows it; `leader_epochs` names only partitions that are not at 0."""
+
+    name: str
+    topic_id: UUID
+    partitions: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        return is_internal(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,7 @@ class Placement:
     node_id: int
     directory_id: UUID | None = None
     num_partitions: int = 1
+    max_partitions: int = 100_000
     clamp: bool = False
 
     def check_replicas(self, assignments: Sequence[Sequence[int]]) -> None:
@@ -66,6 +82,10 @@ def collision_key(name: str) -> str:
 
 def check_name(name: str) -> None:
     """Refuse what Kafka refuses, in Kafka's words."""
+    if name == METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
     reason = None
     if not name:
         reason = "the empty string is not allowed"
@@ -122,7 +142,7 @@ def new_partition_count(
         )
     if assignments is not None and len(assignments) != count - current:
         raise _bad_assignment(
-            f"Attempted to add {count - current} additional partition(s), but "
+            f"Attempted to add {count - current} additional partition(s), but only "
             f"{len(assignments)} assignment(s) were specified."
         )
 
