@@ -158,7 +158,7 @@ def _unwrap(annotation: Any) -> tuple[Any, bool, bool]:
 
 def _default(field: "Field[Any]", kafka_type: str, *, is_array: bool, entity: Any) -> Any:
     if field.default is not MISSING:
-        return plain(field.default, "array" if is_array else kafka_type)
+        return plain(field.default, kafka_type, is_array=is_array)
     if is_array:
         return ()
     if entity is not None:
@@ -170,8 +170,10 @@ def _default(field: "Field[Any]", kafka_type: str, *, is_array: bool, entity: An
     return {"uuid": ZERO_UUID, "string": "", "bytes": b"", "records": None}[kafka_type]
 
 
-def plain(value: Any, kafka_type: str) -> Any:
+def plain(value: Any, kafka_type: str, *, is_array: bool = False) -> Any:
     """kio's value as Headrace's: integers for times and codes, messages for structs."""
+    if value is None and is_array:
+        return None
     if value is None:
         # Kafka writes an absent time as -1, and an absent uuid as zeros.
         return {"uuid": ZERO_UUID, "datetime_i64": -1}.get(kafka_type)
@@ -187,7 +189,7 @@ def plain(value: Any, kafka_type: str) -> Any:
         rows = struct_of(cast(Any, type(value))).rows
         return Message(
             **{
-                row.name: plain(getattr(value, field.name), row.kafka_type)
+                row.name: plain(getattr(value, field.name), row.kafka_type, is_array=row.is_array)
                 for row, field in zip(rows, fields(value), strict=True)
             }
         )
