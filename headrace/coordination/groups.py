@@ -2,7 +2,7 @@
 
 Invariants, after any history:
 - an id names at most one group, of one kind;
-- a generation never falls while its group lives, and two generations never share a number;
+- a generation never falls; a restart may use again the number of one that was never synced;
 - every ticket is answered exactly once, or is parked with exactly one member;
 - every member has a deadline, and so has every rebalance, so that nobody waits for ever;
 - replaying the records gives the same groups as the log knows them.
