@@ -1,4 +1,4 @@
-"""Batches read from a file with suspicion: where they end, where damage starts and where it ends."""
+"""Batches read from a file with suspicion: where they end, where damage starts and ends."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,7 +75,9 @@ def _view(chunk: bytes, at: int, position: int, end: int) -> BatchView:
     if view.magic != MAGIC:
         raise Damaged(position, f"magic {view.magic}")
     if view.size < HEADER_BYTES or position + view.size > end:
-        raise Damaged(position, f"batch length {view.batch_length}, {end - position} bytes are left")
+        raise Damaged(
+            position, f"batch length {view.batch_length}, {end - position} bytes are left"
+        )
     if view.last_offset_delta < 0:
         raise Damaged(position, f"last offset delta {view.last_offset_delta}")
     return view

@@ -1,4 +1,4 @@
-"""The one door to the disk: what the log asks of a filesystem, and the operating system's answer."""
+"""The one door to the disk: what the log asks of a filesystem, and how the system answers."""
 
 import errno
 import fcntl
@@ -132,7 +132,9 @@ class OsFile:
             return content
         chunks = [content]
         missing = size - len(content)
-        while missing and (content := os.pread(self._descriptor, missing, position + size - missing)):
+        while missing and (
+            content := os.pread(self._descriptor, missing, position + size - missing)
+        ):
             chunks.append(content)
             missing -= len(content)
         return b"".join(chunks)

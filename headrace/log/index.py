@@ -21,7 +21,7 @@ BLOCK_BYTES = 4096
 
 
 class Index:
-    """Entries sorted by their first field, and by their second: those in the file, then the tail."""
+    """Entries sorted by both their fields: those in the file, then those in memory."""
 
     __slots__ = ("_entry", "_file", "_files", "_stored", "_tail", "path")
 

@@ -6,7 +6,7 @@ MAX_RANGES = 64
 
 
 class Intervals:
-    """Half-open ranges; adding one that touches others merges them. Beyond a limit one is dropped."""
+    """Half-open ranges; those that touch are merged. Beyond a limit one is dropped."""
 
     __slots__ = ("_ranges",)
 

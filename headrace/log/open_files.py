@@ -1,4 +1,4 @@
-"""Which files are open: never more than a limit, so that ten thousand partitions fit one process."""
+"""Which files are open: never more than a limit, so that 10,000 partitions fit one process."""
 
 from collections import deque
 from typing import Protocol

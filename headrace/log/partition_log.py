@@ -1,0 +1,425 @@
+"""The segments of one partition as one log: append, read, roll, its offsets."""
+
+import logging
+import uuid
+from bisect import bisect_right
+from typing import NamedTuple
+
+from headrace.clock import Clock
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log import timestamps
+from headrace.log.aborted import Aborted
+from headrace.log.checkpoints import (
+    PARTITION_METADATA,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from headrace.log.filesystem import join
+from headrace.log.leader_epochs import FILE_NAME
+from headrace.log.open_files import OpenFiles
+from headrace.log.origin import Origin
+from headrace.log.producers import Duplicate
+from headrace.log.recovery import Known, open_segments
+from headrace.log.rolling import RollRule
+from headrace.log.segment import EMPTY, FileSlice, Segment
+from headrace.log.settings import TopicSettings
+from headrace.log.snapshots import Snapshots, replay
+from headrace.log.sync_ticket import Document, SyncTicket, Unsynced
+from headrace.log.txn_index import AbortedTxn
+from headrace.log.validation import validate
+from headrace.protocol.records import BatchView
+
+__all__ = ["NEW", "Appended", "FileSlice", "PartitionLog", "SyncTicket"]
+
+logger = logging.getLogger(__name__)
+
+NEW = Known()
+# A checkpoint leaves a snapshot behind once this much would have to be replayed.
+SNAPSHOT_BYTES = 64 << 10
+
+
+class Appended(NamedTuple):
+    """Where records came to lie, or where they already lay."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class PartitionLog:
+    """Offsets from `log_start_offset` up to `log_end_offset`, in segments, oldest first.
+
+    What lies below `synced_offset` survives a power cut; what lies below `log_end_offset`
+    survives a kill of the process. A failed call leaves the log as it was.
+    """
+
+    def __init__(
+        self, files: OpenFiles, directory: str, settings: TopicSettings, clock: Clock, known: Known
+    ) -> None:
+        self.name = directory.rpartition("/")[2]
+        self.directory = directory
+        self._topic_id: uuid.UUID | None = None
+        self._files = files
+        self._clock = clock
+        found = open_segments(
+            files,
+            directory,
+            known,
+            contiguous=not settings.compacted,
+            interval_bytes=settings.index_interval_bytes,
+        )
+        self.segments = found.segments
+        self._bases = [segment.base_offset for segment in found.segments]
+        self._active = found.segments[-1]
+        self.settings = settings
+        self.leader_epochs = found.leader_epochs
+        self.log_end_offset = found.next_offset
+        self.log_start_offset = max(known.log_start_offset, self._bases[0])
+        if self.log_start_offset > self.log_end_offset:
+            logger.error(
+                "log start offset past the end ignored partition=%s log_start_offset=%d end=%d",
+                self.name,
+                self.log_start_offset,
+                self.log_end_offset,
+            )
+            self.log_start_offset = self._bases[0]
+        # Whether by sync or by the kernel: what survived is synced with the first ticket.
+        self.synced_offset = (
+            self.log_end_offset if known.clean else min(known.recovery_point, self.log_end_offset)
+        )
+        self._aborted = Aborted(files.filesystem)
+        self._snapshots = Snapshots(files.filesystem, directory)
+        self._rebuild_producers(self.log_end_offset if known.clean else self.synced_offset)
+        self._unsnapshotted_bytes = 0
+        self._unsynced = Unsynced(files.filesystem, directory, known=known.clean)
+        self._unsynced.files += [
+            segment.opened()
+            for segment in self.segments[:-1]
+            if segment.next_offset > self.synced_offset
+        ]
+        self._epochs_changed = False
+        self._tail_torn = False
+
+    @classmethod
+    def open(
+        cls,
+        files: OpenFiles,
+        directory: str,
+        settings: TopicSettings,
+        clock: Clock,
+        known: Known = NEW,
+    ) -> "PartitionLog":
+        """Open the log in a directory that exists; `known` is what the checkpoints say of it."""
+        return cls(files, directory, settings, clock, known)
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The topic's settings; set anew they hold from the next append on."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: TopicSettings) -> None:
+        self._settings = settings
+        self._roll_rule = RollRule(settings)
+        self._active.indexes.interval_bytes = settings.index_interval_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Appending
+
+    def append(
+        self,
+        records: memoryview | bytearray,
+        *,
+        origin: Origin = Origin.CLIENT,
+        leader_epoch: int = 0,
+    ) -> Appended:
+        """Write batches at the end, or find that they are there already.
+
+        Raises KafkaError, KAFKA_STORAGE_ERROR if the disk refuses, and then nothing is written.
+        """
+        now_ms = self._clock.now_ms()
+        validated = validate(records, settings=self._settings, now_ms=now_ms, origin=origin)
+        batches = validated.batches
+        producers = self.producers
+        next_offset = base_offset = self.log_end_offset
+        for batch in batches:
+            if batch.producer_id >= 0:
+                duplicate = producers.check(batch, origin=origin)
+                if duplicate is not None:
+                    return self._duplicate(duplicate)
+            batch.stamp(next_offset, leader_epoch)
+            next_offset += batch.last_offset_delta + 1
+        self._write(validated.buffer, batches, now_ms)
+        for batch in batches:
+            if batch.producer_id >= 0:
+                aborted = producers.update(batch)
+                if aborted is not None:
+                    self._aborted.add(self._active, aborted)
+        if leader_epoch > self.leader_epochs.latest:
+            self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
+        self.log_end_offset = next_offset
+        return Appended(
+            base_offset,
+            next_offset - 1,
+            validated.log_append_time_ms,
+            self.log_start_offset,
+            False,
+        )
+
+    def _duplicate(self, duplicate: Duplicate) -> Appended:
+        return Appended(
+            duplicate.base_offset,
+            duplicate.last_offset,
+            duplicate.timestamp,
+            self.log_start_offset,
+            True,
+        )
+
+    def _write(
+        self, content: memoryview | bytearray, batches: list[BatchView], now_ms: int
+    ) -> None:
+        size = len(content)
+        try:
+            if self._tail_torn:
+                self._mend_tail()
+            if self._roll_rule.due(self._active, size, batches[-1], now_ms):
+                self._roll(now_ms)
+            self._active.append(content, batches)
+        except OSError as error:
+            self._tail_torn = True
+            self._mend_quietly()
+            raise self._storage_error(error) from error
+        self._unsnapshotted_bytes += size
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Start a new segment when the first record of this one is older than segment.ms."""
+        if not self._roll_rule.aged(self._active, now_ms):
+            return False
+        try:
+            self._roll(now_ms)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        return True
+
+    def _roll(self, now_ms: int) -> None:
+        old = self._active
+        old.indexes.seal()
+        self._write_snapshot()
+        segment = Segment.create(self._files, self.directory, self.log_end_offset)
+        segment.indexes.interval_bytes = self._settings.index_interval_bytes
+        segment.epoch_at = self.leader_epochs.epoch_at
+        segment.created_ms = now_ms
+        if self.synced_offset < self.log_end_offset:
+            self._unsynced.files.append(old.opened())
+        self._unsynced.changed()
+        self.segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._active = segment
+        logger.info("segment rolled partition=%s base_offset=%d", self.name, segment.base_offset)
+
+    def _write_snapshot(self) -> None:
+        file = self._snapshots.write(self.log_end_offset, self.producers)
+        if file is not None:
+            self._unsynced.created(file)
+        self._unsnapshotted_bytes = 0
+
+    def _mend_tail(self) -> None:
+        self._active.opened().truncate(self._active.size)
+        self._tail_torn = False
+
+    def _mend_quietly(self) -> None:
+        try:
+            self._mend_tail()
+        except OSError as error:
+            # The next append tries again before it writes.
+            logger.warning("half a write left behind partition=%s reason=%s", self.name, error)
+
+    def _storage_error(self, error: OSError) -> KafkaError:
+        logger.error("write failed partition=%s reason=%s", self.name, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
+
+    # Reading
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one: bool) -> FileSlice:
+        """Whole batches from the one that holds the offset, none that reaches `end_offset`."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name} has offsets {self.log_start_offset} to {self.log_end_offset}, "
+                f"not {offset}",
+            )
+        at = bisect_right(self._bases, offset) - 1
+        while offset < end_offset and at < len(self.segments):
+            segment = self.segments[at]
+            fences = len(segment.fences)
+            found = segment.find(offset)
+            if (fence := segment.fence_at(offset)) is not None:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{segment.path} is damaged at byte {fence.start} ({fence.reason}); "
+                    f"offsets {fence.first_offset} to {fence.next_offset - 1} are lost",
+                )
+            if found is None:
+                # Compaction emptied the end of this segment: the next one goes on.
+                at += 1
+                continue
+            start = found[0]
+            end = self._end(segment, start, max_bytes, end_offset, min_one=min_one)
+            good = segment.verify(start, end) if end > start else end
+            if good > start or len(segment.fences) == fences:
+                return FileSlice(segment.opened(), start, good - start) if good > start else EMPTY
+        return EMPTY
+
+    def _end(
+        self, segment: Segment, start: int, max_bytes: int, end_offset: int, *, min_one: bool
+    ) -> int:
+        limit = segment.size
+        if end_offset < segment.next_offset:
+            found = segment.find(end_offset)
+            limit = segment.size if found is None else found[0]
+        if start >= limit:
+            return start
+        if limit - start <= max_bytes:
+            return limit
+        end = segment.boundary(start, start + max_bytes)
+        if end == start and min_one:
+            for position, batch in segment.headers(start):
+                return min(position + batch.size, limit)
+        return end
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions a reader of [start, end) must leave out."""
+        at = max(bisect_right(self._bases, start_offset) - 1, 0)
+        return self._aborted.between(self.segments[at:], start_offset, end_offset)
+
+    def offset_for_time(self, timestamp_ms: int) -> timestamps.TimedOffset | None:
+        """The first record at or past a time."""
+        return timestamps.first_at_or_after(self.segments, timestamp_ms, self.log_start_offset)
+
+    def max_timestamp(self) -> timestamps.TimedOffset | None:
+        """The first record with the largest timestamp."""
+        return timestamps.latest(self.segments)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Syncing
+
+    def dirty(self) -> SyncTicket | None:
+        """What must be synced for everything written so far to be safe; None if it is."""
+        writes = self._aborted.unwritten()
+        unsynced = self.log_end_offset > self.synced_offset
+        if not (unsynced or self._unsynced or writes or self._epochs_changed):
+            return None
+        documents: tuple[Document, ...] = ()
+        if self._epochs_changed:
+            documents = (Document(join(self.directory, FILE_NAME), self.leader_epochs.encode()),)
+        active = self._active.opened() if unsynced and self._active.size else None
+        return self._unsynced.ticket(self.log_end_offset, active, writes, documents)
+
+    def synced(self, ticket: SyncTicket) -> None:
+        """The ticket's sync succeeded."""
+        self.synced_offset = max(self.synced_offset, min(ticket.next_offset, self.log_end_offset))
+        self._unsynced.settle(ticket)
+        self._aborted.written(len(ticket.writes))
+        for document in ticket.documents:
+            self._epochs_changed = document.content != self.leader_epochs.encode()
+
+    # Whose it is
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic this directory belongs to; None if it does not say, or not legibly."""
+        path = join(self.directory, PARTITION_METADATA)
+        if self._topic_id is None and self._files.filesystem.exists(path):
+            try:
+                self._topic_id = read_partition_metadata(self._files.filesystem.read(path))
+            except ValueError as error:
+                logger.warning("topic id unreadable file=%s reason=%s", path, error)
+        return self._topic_id
+
+    def belong_to(self, topic_id: uuid.UUID) -> None:
+        """Write down whose directory this is; on stable storage with the first sync."""
+        path = join(self.directory, PARTITION_METADATA)
+        file = self._files.filesystem.open(path, create=True)
+        file.truncate(0)
+        file.write_at(0, write_partition_metadata(topic_id))
+        self._unsynced.created(file)
+        self._topic_id = topic_id
+
+    # Deleting and closing
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log's start; segments below it go with the next checkpoint. The new start."""
+        if before_offset > self.log_end_offset or before_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name} ends at {self.log_end_offset}, not at {before_offset}",
+            )
+        if before_offset > self.log_start_offset:
+            self.log_start_offset = before_offset
+            self._epochs_changed |= self.leader_epochs.truncate_start(before_offset)
+        return self.log_start_offset
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log back to an offset, or to the start of the batch that holds it."""
+        if offset >= self.log_end_offset:
+            return
+        while len(self.segments) > 1 and self._bases[-1] >= offset:
+            segment = self.segments.pop()
+            self._bases.pop()
+            self._aborted.remove(segment)
+            segment.remove()
+        self._active = self.segments[-1]
+        found = self._active.locate(offset)
+        if found is not None:
+            self._active.truncate(found[0], max(found[1], self._bases[-1]))
+        self._active.opened().sync()
+        self._files.filesystem.sync_dir(self.directory)
+        self.log_end_offset = self._active.next_offset
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.synced_offset = min(self.synced_offset, self.log_end_offset)
+        self._epochs_changed |= self.leader_epochs.truncate_end(self.log_end_offset)
+        self._rebuild_producers(self.log_end_offset)
+
+    def _rebuild_producers(self, known_offset: int) -> None:
+        self._snapshots.remove_after(self.log_end_offset)
+        replay_from, self.producers = self._snapshots.load(known_offset)
+        replay(self.segments, replay_from, self.producers, self._aborted)
+
+    def remove_segments_below(self, offset: int) -> int:
+        """Remove whole segments below an offset that is the log's start on stable storage."""
+        removed = 0
+        while len(self.segments) > 1 and self._bases[1] <= offset:
+            segment = self.segments[0]
+            self._aborted.remove(segment)
+            segment.remove()
+            del self.segments[0], self._bases[0]
+            removed += 1
+        return removed
+
+    def checkpoint(self) -> None:
+        """Leave a snapshot behind, so that the next start replays little."""
+        if self._unsnapshotted_bytes >= SNAPSHOT_BYTES:
+            self._write_snapshot()
+
+    def close(self, *, clean: bool = True) -> None:
+        """Bring everything to disk, if `clean`, and give up the files."""
+        if clean:
+            if self._active.size:
+                self._active.indexes.seal()
+            if self.log_end_offset > max(self._snapshots.latest, 0):
+                self._write_snapshot()
+            ticket = self.dirty()
+            if ticket is not None:
+                ticket.sync()
+                self.synced(ticket)
+        for segment in self.segments:
+            segment.give_up()
+            segment.indexes.by_offset.give_up()
+            segment.indexes.by_time.give_up()

@@ -1,0 +1,49 @@
+"""When a log starts a new segment: Kafka's rules, from the topic's settings."""
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log.index import OFFSET_ENTRY
+from headrace.log.segment import Segment
+from headrace.log.settings import TopicSettings
+from headrace.protocol.records import BatchView
+
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+
+class RollRule:
+    """By size, by age, by a full index, by offsets that no longer fit the index."""
+
+    __slots__ = ("_index_bytes", "_index_safe_bytes", "_segment_bytes", "_segment_ms")
+
+    def __init__(self, settings: TopicSettings) -> None:
+        self._segment_bytes = settings.roll_bytes
+        self._segment_ms = settings.segment_ms
+        self._index_bytes = settings.segment_index_bytes
+        # Below this size the index cannot be full, whatever the batches were.
+        self._index_safe_bytes = settings.index_interval_bytes * (
+            settings.segment_index_bytes // OFFSET_ENTRY.size - 1
+        )
+
+    def due(self, active: Segment, size: int, last: BatchView, now_ms: int) -> bool:
+        """Whether batches of this size, the last of them given, belong in a new segment."""
+        if size > self._segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes do not fit a segment of {self._segment_bytes}",
+            )
+        filled = active.size
+        if filled == 0:
+            return False
+        if filled + size > self._segment_bytes:
+            return True
+        if filled > self._index_safe_bytes and active.indexes.is_full(self._index_bytes):
+            return True
+        if last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        first = active.rolling_timestamp
+        # By the clock only if the records tell no time.
+        waited = last.max_timestamp - first if first >= 0 else now_ms - active.created_ms
+        return waited > self._segment_ms
+
+    def aged(self, active: Segment, now_ms: int) -> bool:
+        """Whether the first record is older than segment.ms, with no append to find out."""
+        return active.size > 0 and now_ms - max(active.rolling_timestamp, 0) > self._segment_ms
