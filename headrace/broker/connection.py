@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.exchange import SILENCE, Answer, ClientRefused, Pending
 from headrace.broker.inbox import SIZE, SIZE_BYTES, Inbox
+from headrace.broker.limits import Limits
 from headrace.broker.memory import RequestMemory
 from headrace.broker.outbox import Outbox
 from headrace.broker.transport import Transport
@@ -22,10 +23,6 @@ PRODUCE = Struct(">h").pack(0)
 
 # Read at once; a connection gets this much work done before the next one has its turn.
 READ_BYTES = 128 << 10
-# A client that does not read its answers is not read from beyond this.
-MAX_UNSENT_BYTES = 1 << 20
-# Produces of one connection that may wait for the disk at once.
-MAX_UNANSWERED = 1_000
 
 
 class Dispatch(Protocol):
@@ -44,14 +41,16 @@ class Shared:
         loop: asyncio.AbstractEventLoop,
         dispatch: Dispatch,
         memory: RequestMemory,
+        limits: Limits,
         *,
-        max_frame_bytes: int,
         on_close: "Callable[[Connection], None]",
     ) -> None:
         self.loop = loop
         self.dispatch = dispatch
         self.memory = memory
-        self.max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = limits.max_frame_bytes
+        self.max_unsent_bytes = limits.max_unsent_bytes
+        self.max_unanswered = limits.max_unanswered
         self.on_close = on_close
         # One receive buffer serves all: a burst is handled before the next one is read.
         self.window = memoryview(bytearray(READ_BYTES))
@@ -220,7 +219,7 @@ class Connection:
             if self._unanswered and self._must_follow(buffer[body : body + 2]):
                 self._turn_awaited = True
                 break
-            if self._outbox.unsent_bytes > MAX_UNSENT_BYTES:
+            if self._outbox.unsent_bytes > self._shared.max_unsent_bytes:
                 self._turn_awaited = True
                 break
             if self._draining or self._failed:
@@ -231,7 +230,7 @@ class Connection:
 
     def _must_follow(self, api_key: memoryview) -> bool:
         """Whether a request has to wait until everything before it is answered."""
-        if len(self._unanswered) >= MAX_UNANSWERED:
+        if len(self._unanswered) >= self._shared.max_unanswered:
             return True
         return not (self._only_produces and api_key == PRODUCE)
 
@@ -302,7 +301,7 @@ class Connection:
             or self._failed
             or self._turn_awaited
             or self._memory_awaited
-            or self._outbox.unsent_bytes > MAX_UNSENT_BYTES
+            or self._outbox.unsent_bytes > self._shared.max_unsent_bytes
         )
         if reading != self._reading:
             self._reading = reading

@@ -46,6 +46,8 @@ class Flusher:
         self._jobs: SimpleQueue[tuple[Syncable, Ticket] | None] = SimpleQueue()
         self._done: deque[tuple[Syncable, Ticket, OSError | None]] = deque()
         self._started = False
+        # How much was made durable since the start, counted by the partitions.
+        self.synced_bytes = 0
         self._quiet: asyncio.Event = asyncio.Event()
         self._quiet.set()
         self._threads = [

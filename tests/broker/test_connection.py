@@ -4,12 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.connection import MAX_UNANSWERED, MAX_UNSENT_BYTES, Connection, Shared
+from headrace.broker.connection import Connection, Shared
 from headrace.broker.exchange import SILENCE, ClientRefused, Pending
+from headrace.broker.limits import Limits
 from headrace.broker.memory import RequestMemory
 from tests.broker.manual_loop import ManualLoop, ScriptedTransport
 
 PRODUCE, OTHER = 0, 3
+MAX_UNSENT_BYTES = 10_000
+MAX_UNANSWERED = 60
+
+
+def limits(max_frame):
+    return Limits(
+        max_frame_bytes=max_frame,
+        request_memory_bytes=1 << 20,
+        max_connections=10,
+        max_connections_per_ip=10,
+        max_idle_ms=1000,
+        max_unsent_bytes=MAX_UNSENT_BYTES,
+        max_unanswered=MAX_UNANSWERED,
+    )
 
 
 def framed(body):
@@ -44,7 +59,7 @@ class Client:
             self.loop,
             self.dispatch,
             self.memory,
-            max_frame_bytes=max_frame,
+            limits(max_frame),
             on_close=self.gone.append,
         )
         self.connection = Connection(

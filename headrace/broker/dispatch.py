@@ -1,0 +1,169 @@
+"""Api key to handler: version check, the handler's task, and a refusal turned into its code."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from struct import Struct
+from typing import Any
+
+from headrace.broker.connection import Connection
+from headrace.broker.context import Broker, Call
+from headrace.broker.exchange import Answer, ClientRefused, Pending
+from headrace.broker.refusals import refusal
+from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol.apis import APIS, Api, is_flexible
+from headrace.protocol.frame import read_header, response_header
+from headrace.protocol.messages import Message, read_request, write_response
+
+logger = logging.getLogger(__name__)
+
+# api key and version as one number, correlation id, length of the client id
+_HEADER = Struct(">iih")
+_CORRELATION = Struct(">i")
+_CORRELATION_AND_TAGS = Struct(">ib")
+
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+# Kafka advertises Produce from 0 for old clients' sake, and serves it from here.
+MIN_PRODUCE = 3
+# Distinct callers remembered per connection, so that a caller is made once and not per request.
+MAX_CALLS = 64
+
+Start = Callable[[Broker, Call, memoryview, int, int], Answer | Pending]
+Handle = Callable[[Broker, Call, Message], Awaitable[Message]]
+
+
+class Route:
+    """One API in one version, and what starts its requests."""
+
+    __slots__ = ("api", "flexible", "pack_head", "start", "version")
+
+    def __init__(self, api: Api, version: int, start: Start) -> None:
+        self.api = api
+        self.version = version
+        self.start = start
+        self.flexible = is_flexible(api.key, version)
+        tagged = self.flexible and api.key != API_VERSIONS
+        self.pack_head: Callable[[int], bytes] = _tagged_head if tagged else _CORRELATION.pack
+
+
+class Dispatcher:
+    """Starts requests; handlers are imported when their API is first asked for."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routes: dict[int, Route] = {}
+
+    def __call__(
+        self, connection: Connection, buffer: memoryview, start: int, end: int
+    ) -> tuple[bytes, Answer | Pending]:
+        if end - start < _HEADER.size:
+            raise ValueError(f"{end - start} bytes cannot hold a request header")
+        code, correlation_id, name_bytes = _HEADER.unpack_from(buffer, start)
+        route = self._routes.get(code) or self._find_route(code)
+        if route is None:
+            return self._refuse_version(correlation_id, buffer, start, end)
+        position = start + 10 + (name_bytes if name_bytes > 0 else 0)
+        # The usual header: a client id seen before, no tagged fields; else it is read with care.
+        call = connection.calls.get((code, bytes(buffer[start + 8 : position])))
+        if call is None or (route.flexible and buffer[position] != 0):
+            call, position = self._read_call(connection, buffer, start, end)
+        elif route.flexible:
+            position += 1
+        if position > end:
+            raise ValueError("the request ends inside its header")
+        return route.pack_head(correlation_id), route.start(
+            self._broker, call, buffer, position, end
+        )
+
+    def _read_call(
+        self, connection: Connection, buffer: memoryview, start: int, end: int
+    ) -> tuple[Call, int]:
+        header = read_header(buffer, start, end)
+        call = Call(
+            header.api_key,
+            header.api_version,
+            header.client_id,
+            connection.host,
+            connection.listener,
+            connection.number,
+        )
+        code, _, name_bytes = _HEADER.unpack_from(buffer, start)
+        if len(connection.calls) >= MAX_CALLS:
+            connection.calls.clear()
+        name_end = start + 10 + max(name_bytes, 0)
+        connection.calls[code, bytes(buffer[start + 8 : name_end])] = call
+        return call, header.body_position
+
+    def _find_route(self, code: int) -> Route | None:
+        api = APIS.get(code >> 16)
+        version = code & 0xFFFF
+        if api is None or not api.serves(version):
+            return None
+        if api.key == PRODUCE and version < MIN_PRODUCE:
+            return None
+        handler = import_module(f"headrace.broker.handlers.{api.name}")
+        if api.key in (PRODUCE, FETCH):
+            start: Start = handler.start
+        else:
+            start = _task_start(api, version, handler.handle)
+        route = self._routes[code] = Route(api, version, start)
+        return route
+
+    def _refuse_version(
+        self, correlation_id: int, buffer: memoryview, start: int, end: int
+    ) -> tuple[bytes, Answer]:
+        """Kafka closes the connection, except to ApiVersions: its answer lets the client adapt."""
+        api_key, version, *_ = read_header(buffer, start, end)
+        if api_key != API_VERSIONS:
+            raise ClientRefused(f"api {api_key} version {version} is not served")
+        row = APIS[API_VERSIONS]
+        answer = Message(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[
+                Message(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
+            ],
+        )
+        head = response_header(API_VERSIONS, 0, correlation_id)
+        return head, (write_response(API_VERSIONS, 0, answer),)
+
+
+def _tagged_head(correlation_id: int) -> bytes:
+    return _CORRELATION_AND_TAGS.pack(correlation_id, 0)
+
+
+def _task_start(api: Api, version: int, handle: Handle) -> Start:
+    """How every API but the two hot ones starts: its message read, its handler in a task."""
+
+    def start(
+        broker: Broker, call: Call, buffer: memoryview, position: int, end: int
+    ) -> Answer | Pending:
+        request = read_request(api.key, version, bytes(buffer[position:end]))
+        pending = Pending()
+        broker.spawn(_answer(broker, call, api, request, pending, handle))
+        return pending
+
+    return start
+
+
+async def _answer(
+    broker: Broker, call: Call, api: Api, request: Message, pending: Pending, handle: Handle
+) -> None:
+    try:
+        answer: Any = await _handled(broker, call, api, request, handle)
+        pending.finish((write_response(api.key, call.api_version, answer),))
+    except Exception as error:
+        logger.exception("request failed api=%s version=%d", api.name, call.api_version)
+        pending.fail(error)
+
+
+async def _handled(
+    broker: Broker, call: Call, api: Api, request: Message, handle: Handle
+) -> Message:
+    try:
+        return await handle(broker, call, request)
+    except KafkaError as error:
+        return refusal(api.key, api.name, request, error)
+    except Exception as error:
+        logger.exception("handler failed api=%s version=%d", api.name, call.api_version)
+        unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        return refusal(api.key, api.name, request, unexpected)

@@ -1,0 +1,84 @@
+"""ListOffsets: the earliest, the latest, and the first record from a time on."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from headrace.broker.context import Broker, Call
+from headrace.broker.partitions import Isolation, Partition
+from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import Message
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(
+    -1, -7, -1
+)
+# The first version that may ask for each special time.
+SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+CONSUMER = -1
+
+
+class Found(NamedTuple):
+    """An offset, the timestamp of its record if one was looked for, and its leader epoch."""
+
+    offset: int = -1
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+NOTHING = Found()
+
+
+async def handle(broker: Broker, call: Call, request: Message) -> Message:
+    asked = Counter(
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    # Only consumers are held to what is visible; a replica or a debugging tool sees all.
+    isolation = Isolation(request.isolation_level) if request.replica_id == CONSUMER else None
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asking in topic.partitions:
+            index = asking.partition_index
+            try:
+                if asked[topic.name, index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                _check_version(asking.timestamp, call.api_version)
+                partition = broker.partitions.get(topic.name, index)
+                partition.check_leader_epoch(asking.current_leader_epoch)
+                found = _look_up(partition, asking.timestamp, isolation)
+                answers.append(Message(partition_index=index, **found._asdict()))
+            except KafkaError as error:
+                answers.append(Message(partition_index=index, error_code=error.code))
+        topics.append(Message(name=topic.name, partitions=answers))
+    return Message(topics=topics)
+
+
+def _check_version(timestamp: int, version: int) -> None:
+    if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no special time {timestamp}")
+
+
+def _look_up(partition: Partition, timestamp: int, isolation: Isolation | None) -> Found:
+    log = partition.log
+    limit = log.log_end_offset if isolation is None else partition.read_limit(isolation)
+    if timestamp == LATEST:
+        return Found(limit, leader_epoch=log.leader_epochs.latest)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        epoch = log.leader_epochs.epoch_at(start)
+        return Found(start, leader_epoch=-1 if epoch is None else epoch)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        # Nothing is tiered here, which Kafka says in this way.
+        return NOTHING
+    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp)
+    if found is None or found[0] >= limit:
+        return NOTHING
+    return Found(*found)

@@ -1,0 +1,154 @@
+"""Produce: batches to their logs at once, the answer when acks says so."""
+
+import asyncio
+from functools import partial
+
+from headrace.broker.context import Broker, Call
+from headrace.broker.exchange import SILENCE, Answer, ClientRefused, Pending
+from headrace.broker.partitions import Partition
+from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol.produce import (
+    PartitionProduced,
+    ProduceRequest,
+    ProduceTopic,
+    TopicProduced,
+    read_produce,
+    write_produce,
+)
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+TOPIC_IDS_FROM = 13
+# Kafka lets its admin client alone write to internal topics.
+ADMIN_CLIENT = "__admin_client"
+# Of a batch: the low byte of its attributes, and the bit that says it is transactional.
+ATTRIBUTES_POSITION = 22
+TRANSACTIONAL = 0x10
+
+
+def start(
+    broker: Broker, call: Call, buffer: memoryview, position: int, end: int
+) -> Answer | Pending:
+    """Runs without a task of its own: nothing here waits but the promise it may return."""
+    version = call.api_version
+    request = read_produce(version, buffer, position, end)
+    acks = request.acks
+    if not ACKS_ALL <= acks <= ACKS_LEADER:
+        refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
+        return (write_produce(version, _refused(request, refused)),)
+    syncing: Syncing | None = None
+    answers: list[TopicProduced] = []
+    for topic in request.topics:
+        produced: list[PartitionProduced] = []
+        for index, records in topic.partitions:
+            try:
+                partition = _partition(broker, version, topic, index)
+                _check(partition, call, request, records)
+                appended = partition.append(records)  # type: ignore[arg-type]  # checked above
+                if acks == ACKS_ALL and appended.last_offset >= partition.high_watermark:
+                    syncing = syncing or Syncing(broker, version, answers)
+                    syncing.add(partition, appended.last_offset + 1, produced)
+                produced.append(PartitionProduced(index, 0, appended[0], appended[2], appended[3]))
+            except KafkaError as error:
+                produced.append(_failed(index, error))
+        answers.append(TopicProduced(topic.name, topic.topic_id, produced))
+    if acks == ACKS_NONE:
+        return _silence(answers)
+    if syncing is not None:
+        syncing.expire_after(request.timeout_ms)
+        return syncing
+    return (write_produce(version, answers),)
+
+
+class Syncing(Pending):
+    """A Produce with acks=all, written and not yet on stable storage everywhere."""
+
+    __slots__ = ("_answers", "_broker", "_timer", "_unsettled", "_version")
+
+    def __init__(self, broker: Broker, version: int, answers: list[TopicProduced]) -> None:
+        super().__init__()
+        self._broker = broker
+        self._version = version
+        self._answers = answers
+        self._unsettled: dict[tuple[int, int], list[PartitionProduced]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(
+        self, partition: Partition, next_offset: int, produced: list[PartitionProduced]
+    ) -> None:
+        """The partition whose answer comes next in `produced` is to be waited for."""
+        place = (id(produced), len(produced))
+        self._unsettled[place] = produced
+        partition.when_durable(next_offset, partial(self._settled, place))
+
+    def expire_after(self, timeout_ms: int) -> None:
+        self._timer = self._broker.loop.call_later(max(timeout_ms, 0) / 1000, self._expire)
+        self.on_abandon = self._timer.cancel
+
+    def _settled(self, place: tuple[int, int], error: KafkaError | None) -> None:
+        produced = self._unsettled.pop(place, None)
+        if produced is None:
+            return
+        if error is not None:
+            at = place[1]
+            produced[at] = _failed(produced[at][0], error)
+        if not self._unsettled:
+            self._finish()
+
+    def _expire(self) -> None:
+        for (_, at), produced in self._unsettled.items():
+            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not on stable storage in time")
+            produced[at] = _failed(produced[at][0], late)
+        self._unsettled.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.finish((write_produce(self._version, self._answers),))
+
+
+def _partition(broker: Broker, version: int, topic: ProduceTopic, index: int) -> Partition:
+    if version >= TOPIC_IDS_FROM:
+        return broker.partitions.by_id(topic.topic_id, index)
+    return broker.partitions.get(topic.name, index)
+
+
+def _check(
+    partition: Partition, call: Call, request: ProduceRequest, records: memoryview | None
+) -> None:
+    """What is refused before the log is asked."""
+    if records is None or len(records) <= ATTRIBUTES_POSITION:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "exactly one record batch is required")
+    if partition.internal and call.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
+    if request.transactional_id is None and records[ATTRIBUTES_POSITION] & TRANSACTIONAL:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
+
+
+def _failed(index: int, error: KafkaError) -> PartitionProduced:
+    return PartitionProduced(index, error.code, error_message=error.message or None)
+
+
+def _refused(request: ProduceRequest, error: KafkaError) -> list[TopicProduced]:
+    return [
+        TopicProduced(
+            topic.name, topic.topic_id, [_failed(index, error) for index, _ in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+
+
+def _silence(answers: list[TopicProduced]) -> Answer:
+    """With acks=0 there is no answer to carry an error: Kafka closes the connection instead."""
+    for topic in answers:
+        for produced in topic.partitions:
+            if produced.error_code:
+                code = ErrorCode(produced.error_code)
+                raise ClientRefused(
+                    f"produce with acks=0 to {topic.name or topic.topic_id}-{produced.index} "
+                    f"failed: {code.name} {produced.error_message or ''}"
+                )
+    return SILENCE
