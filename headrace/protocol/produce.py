@@ -24,6 +24,7 @@ FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13
 
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_INDEX_AND_LENGTH = struct.Struct(">iB")
 # Of a partition's answer: index, error code, base offset; then, by version, append time, log start.
 _ANSWER_V0 = struct.Struct(">ihq")
 _ANSWER_V2 = struct.Struct(">ihqq")
@@ -109,20 +110,27 @@ def _read_legacy(version: int, buffer: memoryview, position: int, end: int) -> P
             position += 8
             records = None
             if length != -1:
-                records = _slice(buffer, position, length, end)
-                position += length
+                stop = position + length
+                if length < 0 or stop > end:
+                    raise Malformed(f"records of {length} bytes, {end - position} are left")
+                records = buffer[position:stop]
+                position = stop
             partitions.append((index, records))
         topics.append(ProduceTopic(name, ZERO_UUID, partitions))
     return _whole(ProduceRequest(transactional_id, acks, timeout_ms, topics), position, end)
 
 
 def _read_flexible(version: int, buffer: memoryview, position: int, end: int) -> ProduceRequest:
-    transactional_id, position = text_at(buffer, position, end, flexible=True)
+    # Lengths of one byte are read where they are: a fifth off the time of a request of one batch.
+    transactional_id = None
+    if buffer[position] == 0:
+        position += 1
+    else:
+        transactional_id, position = text_at(buffer, position, end, flexible=True)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(buffer, position)
     count, position = count_at(buffer, position + 6, end, flexible=True)
     topics = []
     left = MAX_ELEMENTS
-    int32_at = INT32.unpack_from
     for _ in range(count):
         name, topic_id = "", ZERO_UUID
         if version >= TOPIC_IDS_FROM:
@@ -131,33 +139,39 @@ def _read_flexible(version: int, buffer: memoryview, position: int, end: int) ->
             name, position = name_at(buffer, position, end, flexible=True)
         size, position = count_at(buffer, position, end, flexible=True)
         left = _spend(left, size + 1)
-        partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(size):
-            (index,) = int32_at(buffer, position)
-            length, position = more_varint(buffer, position + 4)
-            records = None
-            if length:
-                records = _slice(buffer, position, length - 1, end)
-                position += length - 1
-            position = skip_tags(buffer, position, end)
-            partitions.append((index, records))
-        position = skip_tags(buffer, position, end)
+        partitions, position = _read_partitions(size, buffer, position, end)
         topics.append(ProduceTopic(name, topic_id, partitions))
     position = skip_tags(buffer, position, end)
     return _whole(ProduceRequest(transactional_id, acks, timeout_ms, topics), position, end)
+
+
+def _read_partitions(
+    count: int, buffer: memoryview, position: int, end: int
+) -> tuple[list[tuple[int, memoryview | None]], int]:
+    """The partitions of a topic, and where what follows the topic's tagged fields begins."""
+    partitions: list[tuple[int, memoryview | None]] = []
+    for _ in range(count):
+        index, length = _INDEX_AND_LENGTH.unpack_from(buffer, position)
+        if length < 0x80:
+            position += 5
+        else:
+            length, position = more_varint(buffer, position + 4)
+        if length:
+            stop = position + length - 1
+            if stop > end:
+                raise Malformed(f"records of {length - 1} bytes, {end - position} are left")
+            partitions.append((index, buffer[position:stop]))
+            position = stop
+        else:
+            partitions.append((index, None))
+        position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position, end)
+    return partitions, skip_tags(buffer, position, end)
 
 
 def _spend(left: int, elements: int) -> int:
     if elements > left:
         raise Malformed(f"more than {MAX_ELEMENTS} topics and partitions")
     return left - elements
-
-
-def _slice(buffer: memoryview, position: int, length: int, end: int) -> memoryview:
-    stop = position + length
-    if length < 0 or stop > end:
-        raise Malformed(f"records of {length} bytes, {end - position} are left")
-    return buffer[position:stop]
 
 
 def _whole(request: ProduceRequest, position: int, end: int) -> ProduceRequest:

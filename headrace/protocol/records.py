@@ -41,7 +41,7 @@ from headrace.protocol.batch_layout import (
 )
 from headrace.protocol.batch_writer import control_batch, write_batch
 from headrace.protocol.compression import CompressionFailed, decompress
-from headrace.protocol.primitives import Buffer, Malformed, Reader
+from headrace.protocol.primitives import Buffer
 
 __all__ = [
     "HEADER_BYTES",
@@ -62,6 +62,10 @@ __all__ = [
     "stamp",
     "write_batch",
 ]
+
+# Seven bits a byte: five bytes for a varint, ten for a varlong.
+_VARINT_BITS = 35
+_VARLONG_BITS = 70
 
 
 class BatchView:
@@ -209,64 +213,99 @@ class BatchView:
             raise CorruptBatch(f"batch length {self.batch_length} does not fit the buffer")
         if self.record_count < 0:
             raise CorruptBatch(f"record count {self.record_count}")
-        body: Buffer = memoryview(self.buffer)[start:end]
+        body = bytes(memoryview(self.buffer)[start:end])
         # A batch of no records (compaction leaves them) has no compressed block either.
-        if self.compression and len(body):
+        if self.compression and body:
             try:
                 body = decompress(self.compression, body, max_bytes=max_bytes)
             except CompressionFailed as error:
                 raise CorruptBatch(str(error)) from error
-        return self._parse(Reader(body))
+        return self._parse(body)
 
-    def _parse(self, reader: Reader) -> Iterator[Record]:
-        previous_delta = -1
+    def _parse(self, body: bytes) -> Iterator[Record]:
+        base_offset, base_timestamp = self.base_offset, self.base_timestamp
         append_time = self.max_timestamp if self.is_log_append_time else None
+        previous_delta, position = -1, 0
         try:
             for _ in range(self.record_count):
-                delta, record = _read_record(reader, self.base_offset, self.base_timestamp)
+                timestamp_delta, delta, key, value, headers, position = _record_at(body, position)
                 if not previous_delta < delta <= self.last_offset_delta:
                     raise CorruptBatch(
                         f"offset delta {delta} after {previous_delta}, "
                         f"the last is {self.last_offset_delta}"
                     )
                 previous_delta = delta
-                yield record if append_time is None else record._replace(timestamp=append_time)
-        except Malformed as error:
-            raise CorruptBatch(str(error)) from error
-        if reader.remaining:
-            raise CorruptBatch(f"{reader.remaining} bytes after the last record")
+                timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+                yield Record(base_offset + delta, timestamp, key, value, headers)
+        except IndexError as error:
+            raise CorruptBatch(f"the records end in the midst of one, byte {position}") from error
+        if position != len(body):
+            raise CorruptBatch(f"{len(body) - position} bytes after the last record")
 
 
-def _read_record(reader: Reader, base_offset: int, base_timestamp: int) -> tuple[int, Record]:
-    length = reader.varint()
-    if not 0 <= length <= reader.remaining:
-        raise CorruptBatch(f"record length {length}, {reader.remaining} bytes are left")
-    end = reader.position + length
-    reader.int8()
-    timestamp = base_timestamp + reader.varlong()
-    delta = reader.varint()
-    key = _read_field(reader)
-    value = _read_field(reader)
-    headers: list[tuple[str, bytes | None]] = []
-    count = reader.varint()
-    if not 0 <= count <= reader.remaining:
-        raise CorruptBatch(f"header count {count}")
+def _record_at(
+    body: bytes, position: int
+) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
+    """Timestamp delta, offset delta, key, value and headers, and where the next record begins.
+
+    A field that claims more than the record holds moves the position past the record's end, so the
+    one comparison at the end sees it.
+    """
+    length, position = _zigzag_at(body, position)
+    end = position + length
+    if length < 0 or end > len(body):
+        raise CorruptBatch(f"record of {length} bytes, {len(body) - position} are left")
+    timestamp_delta, position = _zigzag_at(body, position + 1, _VARLONG_BITS)
+    delta, position = _zigzag_at(body, position)
+    key, position = _field_at(body, position)
+    value, position = _field_at(body, position)
+    count, position = _zigzag_at(body, position)
+    headers: Headers = ()
+    if count:
+        headers, position = _headers_at(body, position, end, count)
+    if position != end:
+        raise CorruptBatch(f"a record of {length} bytes ends {position - end} bytes off")
+    return timestamp_delta, delta, key, value, headers, position
+
+
+def _zigzag_at(body: bytes, position: int, max_bits: int = _VARINT_BITS) -> tuple[int, int]:
+    byte = body[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value, shift = byte & 0x7F, 7
+    while shift < max_bits:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    raise CorruptBatch(f"a varint before byte {position} has no end")
+
+
+def _field_at(body: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = _zigzag_at(body, position)
+    if length >= 0:
+        end = position + length
+        return body[position:end], end
+    if length < -1:
+        raise CorruptBatch(f"field of {length} bytes")
+    return None, position
+
+
+def _headers_at(body: bytes, position: int, end: int, count: int) -> tuple[Headers, int]:
+    if not 0 <= count <= end - position:
+        raise CorruptBatch(f"{count} headers, {end - position} bytes are left")
+    headers = []
     for _ in range(count):
-        name = _read_field(reader)
+        name, position = _field_at(body, position)
         if name is None:
             raise CorruptBatch("a header has no name")
+        value, position = _field_at(body, position)
         # Kafka takes any bytes as a name; escaped, they are written back as they came.
-        headers.append((name.decode("utf-8", "surrogateescape"), _read_field(reader)))
-    if reader.position != end:
-        raise CorruptBatch(f"a record of {length} bytes ends {reader.position - end} bytes off")
-    return delta, Record(base_offset + delta, timestamp, key, value, tuple(headers))
-
-
-def _read_field(reader: Reader) -> bytes | None:
-    length = reader.varint()
-    if length < -1:
-        raise CorruptBatch(f"field length {length}")
-    return None if length == -1 else reader.raw(length)
+        headers.append((name.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
 
 
 def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchView]:
