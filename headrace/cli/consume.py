@@ -53,52 +53,66 @@ class Output:
         sys.stdout.buffer.flush()
 
 
+Topic = Annotated[str, typer.Argument(help="Topic to read.")]
+FromBeginning = Annotated[
+    bool, typer.Option("--from-beginning", help="Start at the earliest record.")
+]
+FromOffset = Annotated[
+    int | None, typer.Option(help="Start at this offset; -5 is five before the end.")
+]
+FromTime = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="Start at an ISO 8601 time (UTC), an epoch number, or 15m ago."
+    ),
+]
+Partitions = Annotated[
+    list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated.")
+]
+GroupName = Annotated[
+    str | None, typer.Option(help="Read as a member of this group and commit its offsets.")
+]
+StopAtEnd = Annotated[
+    bool, typer.Option("--stop-at-end", help="Stop at what is the end now; else follow.")
+]
+Maximum = Annotated[
+    int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N records.")
+]
+Show = Annotated[
+    str,
+    typer.Option(
+        metavar="FIELDS",
+        help=f"What to print before the value, with commas: {', '.join(SHOWABLE)}; or all.",
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="TEMPLATE",
+        help="Such as '{time} {key} {value}\\n'; also topic, partition, offset, headers.",
+    ),
+]
+JsonOutput = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+IsolationWanted = Annotated[
+    Isolation, typer.Option(help="Whether records of open and aborted transactions show.")
+]
+
+
 @app.command()
 def consume(  # noqa: PLR0913 - a command's parameters are its options
-    topic: Annotated[str, typer.Argument(help="Topic to read.")],
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the earliest record.")
-    ] = False,
-    offset: Annotated[
-        int | None, typer.Option(help="Start at this offset; -5 is five before the end.")
-    ] = None,
-    from_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Start at an ISO 8601 time (UTC), an epoch number, or 15m ago."
-        ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="Read as a member of this group and commit its offsets.")
-    ] = None,
-    stop_at_end: Annotated[
-        bool, typer.Option("--stop-at-end", help="Stop at what is the end now; else follow.")
-    ] = False,
-    maximum: Annotated[
-        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N records.")
-    ] = None,
-    show: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELDS",
-            help=f"What to print before the value, with commas: {', '.join(SHOWABLE)}; or all.",
-        ),
-    ] = "",
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="TEMPLATE",
-            help="Such as '{time} {key} {value}\\n'; also topic, partition, offset, headers.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    isolation: Annotated[
-        Isolation, typer.Option(help="Whether records of open and aborted transactions show.")
-    ] = Isolation.READ_COMMITTED,
+    topic: Topic,
+    from_beginning: FromBeginning = False,
+    offset: FromOffset = None,
+    from_time: FromTime = None,
+    partition: Partitions = None,
+    group: GroupName = None,
+    stop_at_end: StopAtEnd = False,
+    maximum: Maximum = None,
+    show: Show = "",
+    form: Template = None,
+    as_json: JsonOutput = False,
+    isolation: IsolationWanted = Isolation.READ_COMMITTED,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Read records, following what comes unless told to stop.

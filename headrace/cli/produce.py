@@ -70,34 +70,43 @@ class Tally:
         return self.reasons.total()
 
 
+Topic = Annotated[str, typer.Argument(help="Topic to write to.")]
+File = Annotated[Path | None, typer.Argument(help="Read this file instead of standard input.")]
+KeySeparator = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Each line is key, this text, value.")
+]
+NullMarker = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="A key or value equal to this text is null.")
+]
+JsonInput = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Each line is a JSON object with key, value, headers, timestamp, partition.",
+    ),
+]
+FixedHeaders = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="For every record; may be repeated."),
+]
+Partition = Annotated[
+    int | None, typer.Option(min=0, help="Write to this partition, whatever the key.")
+]
+Codec = Annotated[Compression, typer.Option(help="Codec.")]
+AcksWanted = Annotated[Acks, typer.Option(help="What to wait for.")]
+
+
 @app.command()
 def produce(  # noqa: PLR0913 - a command's parameters are its options
-    topic: Annotated[str, typer.Argument(help="Topic to write to.")],
-    file: Annotated[
-        Path | None, typer.Argument(help="Read this file instead of standard input.")
-    ] = None,
-    key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Each line is key, this text, value.")
-    ] = None,
-    null_marker: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A key or value equal to this text is null.")
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Each line is a JSON object with key, value, headers, timestamp, partition.",
-        ),
-    ] = False,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="For every record; may be repeated."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Write to this partition, whatever the key.")
-    ] = None,
-    compression: Annotated[Compression, typer.Option(help="Codec.")] = Compression.NONE,
-    acks: Annotated[Acks, typer.Option(help="What to wait for.")] = Acks.ALL,
+    topic: Topic,
+    file: File = None,
+    key_separator: KeySeparator = None,
+    null_marker: NullMarker = None,
+    as_json: JsonInput = False,
+    headers: FixedHeaders = None,
+    partition: Partition = None,
+    compression: Codec = Compression.NONE,
+    acks: AcksWanted = Acks.ALL,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records, one per line, and say how many were acknowledged.

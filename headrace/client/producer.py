@@ -14,6 +14,8 @@ QUEUE_FULL_POLL_S = 0.1
 # A full queue that does not move for this many polls: the broker is gone.
 QUEUE_FULL_POLLS = 1_200
 TRANSACTION_TIMEOUT_S = 60.0
+# Kafka's default of socket.request.max.bytes: nothing larger would be read by a broker.
+MAX_REQUEST_BYTES = 100 * 1024 * 1024
 # A topic that the broker creates on demand is there within so many looks.
 CREATION_ATTEMPTS = 15
 CREATION_PAUSE_S = 0.1
@@ -50,7 +52,12 @@ class Producer:
         self._bootstrap = bootstrap
         self._last_reporter: tuple[OnDelivery, Callable[[Any, Any], None]] | None = None
         # murmur2 routes a key as Kafka's Java client does; librdkafka's own default does not.
-        defaults = {"partitioner": "murmur2_random", "enable.idempotence": True}
+        # How large a record may be is the broker's say, not librdkafka's.
+        defaults: dict[str, Any] = {
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+            "message.max.bytes": MAX_REQUEST_BYTES,
+        }
         if settings and str(settings.get("acks", "all")) not in ("all", "-1"):
             defaults["enable.idempotence"] = False
         try:
