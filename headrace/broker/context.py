@@ -15,6 +15,7 @@ from headrace.log.store import Store
 
 if TYPE_CHECKING:
     from headrace.broker.shard import Shard
+    from headrace.broker.topics import Topics
     from headrace.coordination.catalog import Catalog
 
 
@@ -42,6 +43,7 @@ class Broker:
     """The parts of a running broker, put together by `process` and handed to every handler."""
 
     catalog_shard: "Shard[Catalog, Any]"
+    topics: "Topics"
 
     def __init__(
         self,

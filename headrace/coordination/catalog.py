@@ -156,10 +156,14 @@ class Catalog:
         return found
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
-        name = self._names.get(topic_id)
-        if name is None:
+        found = self.find(topic_id)
+        if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        return self._topics[name]
+        return found
+
+    def find(self, topic_id: UUID) -> Topic | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics[name]
 
     def broker_configs(self, name: str) -> Mapping[str, str]:
         """Dynamic settings of one broker, or of all of them under the name ''."""
