@@ -230,3 +230,21 @@ def test_a_decompression_bomb_is_refused():
         with pytest.raises(CorruptBatch):
             list(BatchView(batch).records(max_bytes=1 << 19))
         assert len(list(BatchView(batch).records(max_bytes=1 << 21))) == 1
+
+
+@given(st.lists(records, min_size=1, max_size=8), codecs)
+def test_we_read_what_aiokafka_writes(rows, codec):
+    builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 20)
+    for index, row in enumerate(rows):
+        builder.append(index, row.timestamp, row.key, row.value, list(row.headers))
+    view = BatchView(bytes(builder.build()))
+    assert view.crc_valid()
+    assert list(view.records()) == numbered(rows)
+
+
+def test_varints_without_end_are_refused():
+    batch = write_batch([]) + b"\xff" * 20
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">i", batch, 57, 1)
+    with pytest.raises(CorruptBatch, match="has no end"):
+        list(BatchView(batch).records())
