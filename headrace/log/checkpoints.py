@@ -64,7 +64,7 @@ def read_uuid(text: str) -> uuid.UUID:
 
 
 def write_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    return f"version: 0\ntopic_id: {write_uuid(topic_id)}\n".encode()
+    return f"version: 0\ntopic_id: {write_uuid(topic_id)}".encode()
 
 
 def read_partition_metadata(content: bytes) -> uuid.UUID:

@@ -89,6 +89,13 @@ class Index:
             self._stored += len(self._tail) // self._entry.size
             self._tail = bytearray()
 
+    def trim(self) -> None:
+        """Write everything, and cut off zeros that Kafka allocated in advance."""
+        self.flush()
+        size = self._stored * self._entry.size
+        if self._opened().size() > size:
+            self._opened().truncate(size)
+
     def truncate(self, count: int) -> None:
         """Forget all entries but the first ones."""
         kept = min(count, len(self))
@@ -136,7 +143,6 @@ class Index:
                 else:
                     high = middle
             count = low
-            file.truncate(count * size)
         self._stored = count
 
     def _unpack(self, content: bytes | bytearray, slot: int) -> tuple[int, int]:

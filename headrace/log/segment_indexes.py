@@ -91,11 +91,8 @@ class SegmentIndexes:
         """Before the segment rests: the time index ends with the largest timestamp, as in Kafka."""
         if self.max_timestamp >= 0:
             self._note_time()
-        self.flush()
-
-    def flush(self) -> None:
-        self.by_offset.flush()
-        self.by_time.flush()
+        self.by_offset.trim()
+        self.by_time.trim()
 
     def start_empty(self) -> None:
         """Forget everything, before batches are noted from the first on."""

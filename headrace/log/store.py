@@ -291,8 +291,12 @@ class Store:
         path = join(self.data_dir, name)
         if not self.filesystem.exists(path):
             return {}
+        content = self.filesystem.read(path)
+        if not content:
+            # Kafka makes these files before it has anything to say in them.
+            return {}
         try:
-            return checkpoints.read_offsets(self.filesystem.read(path))
+            return checkpoints.read_offsets(content)
         except ValueError as error:
             logger.warning("checkpoint ignored file=%s reason=%s", path, error)
             return {}
