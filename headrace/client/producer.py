@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -101,12 +102,17 @@ class Producer:
 
     def flush(self, timeout_s: float) -> int:
         """Wait for every queued record to be reported; returns how many are still not."""
-        return int(self._raw.flush(timeout_s))
+        try:
+            return int(self._raw.flush(timeout_s))
+        except confluent_kafka.KafkaException as error:
+            raise refusal(error, self._bootstrap) from error
 
     def close(self) -> None:
         """Drop what is unsent and let the connections go."""
-        self._raw.purge()
-        self._raw.flush(QUEUE_FULL_POLL_S)
+        # A fenced producer tells so once more here, when nobody can do anything about it.
+        with suppress(confluent_kafka.KafkaException):
+            self._raw.purge()
+            self._raw.flush(QUEUE_FULL_POLL_S)
 
     def init_transactions(self) -> None:
         self._transact(self._raw.init_transactions, TRANSACTION_TIMEOUT_S)

@@ -2,6 +2,7 @@ import uuid
 
 import pytest
 
+from headrace.client.admin import Admin
 from tests.cli.command_line import CommandLine
 
 
@@ -84,9 +85,9 @@ def test_settings_are_set_shown_and_given_back(headrace: CommandLine, topic: str
 
 
 def test_a_brokers_settings_are_shown(headrace: CommandLine) -> None:
-    node = headrace.ok("topics", "list", "--internal", "--json")
-    assert isinstance(node.json, list)
-    rows = headrace.ok("configs", "describe", "--broker", "1", "--all", "--json").json
+    (broker,) = Admin(headrace.bootstrap).cluster().brokers
+    node_id = str(broker.node_id)
+    rows = headrace.ok("configs", "describe", "--broker", node_id, "--all", "--json").json
     assert {"node.id", "log.retention.hours", "num.partitions"} <= {row["name"] for row in rows}
 
 
