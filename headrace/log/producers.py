@@ -203,6 +203,10 @@ class Producers:
         for first_offset, producer_id in self._open.items():
             yield first_offset, producer_id, self._producers[producer_id]
 
+    def find(self, producer_id: int) -> Producer | None:
+        """What is known of one producer; not to be changed."""
+        return self._producers.get(producer_id)
+
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether this epoch of a producer has a transaction open here."""
         producer = self._producers.get(producer_id)

@@ -1,0 +1,117 @@
+"""Markers: how the end of a transaction reaches each of its partitions, once and durably."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.partitions import Partition
+from headrace.broker.shard import Producer
+from headrace.coordination.transaction_records import MAX_EPOCH, ProducerIdentity, TopicPartition
+from headrace.coordination.transactions import WriteMarkers
+from headrace.errors import ErrorCode, KafkaError
+from headrace.log.origin import Origin
+from headrace.protocol.records import control_batch
+
+if TYPE_CHECKING:
+    from headrace.broker.context import Broker
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+COORDINATOR_EPOCH = 0
+"""One node never hands its coordinators on, so their epoch never rises."""
+
+
+class Markers:
+    """Writes markers; writing the same end twice leaves one marker on each partition."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    async def write(self, write: WriteMarkers) -> None:
+        """End a transaction everywhere; returns when every marker is durable."""
+        txn = write.transaction
+        await _all(
+            self.end(partition, txn.identity, committed=write.committed)
+            for partition in sorted(txn.partitions)
+        )
+
+    async def end(
+        self, partition: TopicPartition, identity: ProducerIdentity, *, committed: bool
+    ) -> None:
+        """End the transaction on one partition, unless that is done or the partition deleted."""
+        try:
+            found = self._broker.partitions.get(*partition)
+        except KafkaError as refusal:
+            if refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return
+            raise
+        if is_ended(found, identity):
+            # The marker may have been written by a process that was killed before it synced.
+            await found.wait_durable(found.log.log_end_offset)
+        else:
+            await self.append(found, identity, committed=committed)
+
+    def append(
+        self,
+        partition: Partition,
+        identity: ProducerIdentity,
+        *,
+        committed: bool,
+        coordinator_epoch: int = COORDINATOR_EPOCH,
+    ) -> Awaitable[None]:
+        """Write the marker in any case; where offsets end with it, their group hears of it."""
+        if partition.topic == OFFSETS_TOPIC:
+            return self._broker.groups.write_marker(
+                partition.index,
+                Producer(*identity),
+                committed=committed,
+                coordinator_epoch=coordinator_epoch,
+            )
+        marker = control_batch(
+            *identity,
+            commit=committed,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=self._broker.clock.now_ms(),
+        )
+        appended = partition.append(marker, origin=Origin.COORDINATOR)
+        return partition.wait_durable(appended.last_offset + 1)
+
+    async def abort_hanging(self, known: Collection[tuple[int, TopicPartition]]) -> None:
+        """Abort what is open on a partition and in no machine.
+
+        A power cut may keep a batch and lose the record that added its partition: both were
+        written together, and neither was answered. The raised epoch keeps a retry of that batch
+        from being taken for a duplicate of one that is there to stay.
+        """
+        ends = []
+        for partition in self._broker.partitions.all():
+            here = TopicPartition(partition.topic, partition.index)
+            for _, producer_id, producer in list(partition.log.producers.open_transactions()):
+                if (producer_id, here) not in known:
+                    logger.warning(
+                        "hanging transaction aborted partition=%s producer_id=%d",
+                        partition,
+                        producer_id,
+                    )
+                    raised = ProducerIdentity(producer_id, min(producer.epoch + 1, MAX_EPOCH))
+                    ends.append(self.append(partition, raised, committed=False))
+        await _all(ends)
+
+
+async def _all(ends: Iterable[Awaitable[None]]) -> None:
+    """Await every one, even if one fails: a retry then begins with nothing under way."""
+    for outcome in await asyncio.gather(*ends, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def is_ended(partition: Partition, identity: ProducerIdentity) -> bool:
+    """Whether nothing of the producer is open here and this epoch has been seen."""
+    producer = partition.log.producers.find(identity.producer_id)
+    return (
+        producer is not None
+        and not producer.in_transaction
+        and producer.epoch >= identity.producer_epoch
+    )
