@@ -149,7 +149,7 @@ class Fetch:
                 fetched = self._look_at(position, self._max_bytes - total_bytes, total_bytes == 0)
             except KafkaError as error:
                 failed = True
-                found.append((position, PartitionFetched(position.index, error.code)))
+                found.append((position, _failed(position, error)))
                 continue
             if fetched is None:
                 continue
@@ -217,6 +217,12 @@ class Fetch:
         parts = write_fetch(self._version, _by_topic(found), session_id=session_id)
         # The codec knows of a slice only its size; these came from a log.
         return cast(Answer, parts)
+
+
+def _failed(position: FetchPosition, error: KafkaError) -> PartitionFetched:
+    # Where there is no partition Kafka's list of aborted transactions is empty, else it is null.
+    unknown = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return PartitionFetched(position.index, error.code, aborted=() if unknown else None)
 
 
 def _diverging(partition: Partition, position: FetchPosition) -> tuple[int, int] | None:

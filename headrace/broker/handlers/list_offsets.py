@@ -44,21 +44,30 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
     isolation = Isolation(request.isolation_level) if request.replica_id == CONSUMER else None
     topics = []
     for topic in request.topics:
-        answers = []
-        for asking in topic.partitions:
-            index = asking.partition_index
-            try:
-                if asked[topic.name, index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-                _check_version(asking.timestamp, call.api_version)
-                partition = broker.partitions.get(topic.name, index)
-                partition.check_leader_epoch(asking.current_leader_epoch)
-                found = _look_up(partition, asking.timestamp, isolation)
-                answers.append(Message(partition_index=index, **found._asdict()))
-            except KafkaError as error:
-                answers.append(Message(partition_index=index, error_code=error.code))
+        # Kafka answers a partition that is asked for twice once.
+        by_index = {asking.partition_index: asking for asking in topic.partitions}
+        answers = [
+            _answer(broker, call, topic.name, asking, isolation)
+            if asked[topic.name, index] == 1
+            else Message(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
+            for index, asking in by_index.items()
+        ]
         topics.append(Message(name=topic.name, partitions=answers))
     return Message(topics=topics)
+
+
+def _answer(
+    broker: Broker, call: Call, topic: str, asking: Message, isolation: Isolation | None
+) -> Message:
+    index = asking.partition_index
+    try:
+        _check_version(asking.timestamp, call.api_version)
+        partition = broker.partitions.get(topic, index)
+        partition.check_leader_epoch(asking.current_leader_epoch)
+        found = _look_up(partition, asking.timestamp, isolation)
+    except KafkaError as error:
+        return Message(partition_index=index, error_code=error.code)
+    return Message(partition_index=index, **found._asdict())
 
 
 def _check_version(timestamp: int, version: int) -> None:
@@ -70,11 +79,10 @@ def _look_up(partition: Partition, timestamp: int, isolation: Isolation | None) 
     log = partition.log
     limit = log.log_end_offset if isolation is None else partition.read_limit(isolation)
     if timestamp == LATEST:
-        return Found(limit, leader_epoch=log.leader_epochs.latest)
+        return Found(limit, leader_epoch=_known(partition, log.leader_epochs.latest))
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        epoch = log.leader_epochs.epoch_at(start)
-        return Found(start, leader_epoch=-1 if epoch is None else epoch)
+        return Found(start, leader_epoch=_known(partition, log.leader_epochs.epoch_at(start)))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # Nothing is tiered here, which Kafka says in this way.
         return NOTHING
@@ -82,3 +90,8 @@ def _look_up(partition: Partition, timestamp: int, isolation: Isolation | None) 
     if found is None or found[0] >= limit:
         return NOTHING
     return Found(*found)
+
+
+def _known(partition: Partition, epoch: int | None) -> int:
+    """A log that nobody wrote to is at the epoch its leader began with."""
+    return partition.leader_epoch if epoch is None or epoch < 0 else epoch

@@ -20,7 +20,9 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 TOPIC_IDS_FROM = 13
 # Kafka lets its admin client alone write to internal topics.
 ADMIN_CLIENT = "__admin_client"
-# Of a batch: the low byte of its attributes, and the bit that says it is transactional.
+# Of a batch: its format, the low byte of its attributes, and the bit for transactional.
+MAGIC_POSITION = 16
+MAGIC = 2
 ATTRIBUTES_POSITION = 22
 TRANSACTIONAL = 0x10
 
@@ -121,7 +123,17 @@ def _check(
         raise KafkaError(ErrorCode.INVALID_RECORD, "exactly one record batch is required")
     if partition.internal and call.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
-    if request.transactional_id is None and records[ATTRIBUTES_POSITION] & TRANSACTIONAL:
+    if request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{partition} has 1 replica and min.insync.replicas is "
+            f"{partition.settings.min_insync_replicas}: lower it, or use acks=1",
+        )
+    if (
+        request.transactional_id is None
+        and records[MAGIC_POSITION] == MAGIC
+        and records[ATTRIBUTES_POSITION] & TRANSACTIONAL
+    ):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch in a request without a transactional id",
@@ -148,7 +160,7 @@ def _silence(answers: list[TopicProduced]) -> Answer:
             if produced.error_code:
                 code = ErrorCode(produced.error_code)
                 raise ClientRefused(
-                    f"produce with acks=0 to {topic.name or topic.topic_id}-{produced.index} "
+                    f"produce with acks=0 to {topic.name or topic.topic_id}-{produced.partition} "
                     f"failed: {code.name} {produced.error_message or ''}"
                 )
     return SILENCE
