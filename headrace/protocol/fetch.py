@@ -247,9 +247,13 @@ def _read_forgotten(
     flexible = version >= FLEXIBLE_FROM
     count, position = count_at(buffer, position, end, flexible=flexible)
     forgotten = []
+    left = MAX_ELEMENTS
     for _ in range(count):
         name, topic_id, position = _topic_at(version, buffer, position, end)
         size, position = count_at(buffer, position, end, flexible=flexible)
+        left -= size + 1
+        if left < 0:
+            raise Malformed(f"more than {MAX_ELEMENTS} forgotten topics and partitions")
         stop = position + 4 * size
         if stop > end:
             raise Malformed(f"{size} partitions, {end - position} bytes are left")

@@ -80,3 +80,11 @@ def test_aiokafka_and_we_read_one_another(payload):
         # aiokafka does not know a snappy stream without a block.
         if payload or codec != SNAPPY:
             assert decode(compress(codec, payload)) == payload
+
+
+def test_a_snappy_stream_cut_short_is_refused():
+    packed = compress(SNAPPY, b"hello" * 100)
+    with pytest.raises(CompressionFailed, match="cut short"):
+        decompress(SNAPPY, packed[:-1], max_bytes=LIMIT)
+    with pytest.raises(CompressionFailed, match="no length"):
+        decompress(SNAPPY, packed + b"\x00", max_bytes=LIMIT)

@@ -199,7 +199,7 @@ def test_random_bytes_raise_only_malformed(version, garbage):
 @pytest.mark.parametrize("count", [2**31 - 1, 10**9, -1, -(2**31)])
 def test_counts_that_lie_are_refused_at_once(count):
     body = struct.pack(">iiiib", -1, 0, 0, 0, 0) + struct.pack(">i", count) + bytes(50)
-    with pytest.raises(Malformed):
+    with pytest.raises(Malformed, match=f"array of {count} elements"):
         read_fetch(4, memoryview(body), 0, len(body))
 
 
@@ -210,3 +210,14 @@ def test_small_frames_cannot_unfold_without_end(monkeypatch):
         body = write_request(FETCH, version, Message(topics=[topic]))
         with pytest.raises(Malformed, match="more than 10"):
             read_fetch(version, memoryview(body), 0, len(body))
+
+
+def test_forgotten_partitions_are_bounded(monkeypatch):
+    topic = Message(topic="t", partitions=list(range(10)))
+    body = write_request(FETCH, 7, Message(forgotten_topics_data=[topic]))
+    assert len(read_fetch(7, memoryview(body), 0, len(body)).forgotten[0].partitions) == 10
+    with pytest.raises(Malformed, match="10 partitions"):
+        read_fetch(7, memoryview(body + bytes(40)), 0, len(body) - 1)
+    monkeypatch.setattr(fetch, "MAX_ELEMENTS", 10)
+    with pytest.raises(Malformed, match="more than 10"):
+        read_fetch(7, memoryview(body), 0, len(body))

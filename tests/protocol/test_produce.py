@@ -173,10 +173,10 @@ def test_random_bytes_raise_only_malformed(version, garbage):
 def test_counts_that_lie_are_refused_at_once(count):
     head = b"\xff\xff" + struct.pack(">hi", 1, 0)
     body = head + struct.pack(">i", count) + bytes(50)
-    with pytest.raises(Malformed):
+    with pytest.raises(Malformed, match=f"array of {count} elements"):
         read_produce(3, memoryview(body), 0, len(body))
     body = head + struct.pack(">i", 1) + b"\x00\x01t" + struct.pack(">i", count) + bytes(50)
-    with pytest.raises(Malformed):
+    with pytest.raises(Malformed, match=f"array of {count} elements"):
         read_produce(3, memoryview(body), 0, len(body))
 
 
@@ -187,3 +187,26 @@ def test_small_frames_cannot_unfold_without_end(monkeypatch):
         body = write_request(PRODUCE, version, Message(topic_data=[topic]))
         with pytest.raises(Malformed, match="more than 10"):
             read_produce(version, memoryview(body), 0, len(body))
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_nothing_is_taken_from_the_frame_that_follows(version):
+    topic = Message(name="topic", partition_data=[Message(records=b"r" * 20)])
+    body = write_request(PRODUCE, version, Message(transactional_id="mine", topic_data=[topic]))
+    buffer = memoryview(body + bytes(100))
+    for inside, reason in (
+        (b"mine", "string of 4"),
+        (b"topic", "string of 5"),
+        (b"rrr", "records"),
+    ):
+        with pytest.raises(Malformed, match=reason):
+            read_produce(version, buffer, 0, body.index(inside) + 1)
+
+
+def test_tagged_fields_are_skipped_and_bounded():
+    body = write_request(PRODUCE, 9, Message(topic_data=[]))
+    assert body.endswith(b"\x00")
+    tagged = body[:-1] + b"\x01\x05\x03abc"
+    assert read_produce(9, memoryview(tagged), 0, len(tagged)).topics == []
+    with pytest.raises(Malformed, match="tagged field of 3 bytes"):
+        read_produce(9, memoryview(tagged + bytes(9)), 0, len(tagged) - 1)

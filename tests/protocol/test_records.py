@@ -248,3 +248,39 @@ def test_varints_without_end_are_refused():
     struct.pack_into(">i", batch, 57, 1)
     with pytest.raises(CorruptBatch, match="has no end"):
         list(BatchView(batch).records())
+
+
+def changed(rows, position, value):
+    batch = write_batch(rows)
+    batch[position] = value
+    return BatchView(batch)
+
+
+@pytest.mark.parametrize("change", [-2, 2])
+def test_a_record_length_that_does_not_fit_its_fields_is_refused(change):
+    batch = write_batch([Record(value=b"v")] * 2)
+    with pytest.raises(CorruptBatch, match="bytes off"):
+        list(
+            changed([Record(value=b"v")] * 2, HEADER_BYTES, batch[HEADER_BYTES] + change).records()
+        )
+
+
+def test_a_record_longer_than_the_batch_is_refused():
+    with pytest.raises(CorruptBatch, match="record of 60 bytes"):
+        list(changed([Record(value=b"v")], HEADER_BYTES, 120).records())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_negative_header_counts_and_field_lengths_are_refused(count):
+    # The last byte is the header count, zigzag: 1 is -1, 3 is -2.
+    with pytest.raises(CorruptBatch, match="headers"):
+        list(changed([Record()], -1, count).records())
+    with pytest.raises(CorruptBatch, match="field of -2"):
+        list(changed([Record()], -2, 3).records())
+
+
+def test_a_header_without_a_name_is_refused():
+    batch = write_batch([Record(headers=(("", b""),))])
+    batch[-2] = 1
+    with pytest.raises(CorruptBatch, match="no name"):
+        list(BatchView(batch).records())
