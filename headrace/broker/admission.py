@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.partitions import Partition
 from headrace.coordination.transaction_records import ProducerIdentity, TopicPartition
 from headrace.errors import ErrorCode, KafkaError
-from headrace.protocol.records import BatchView
+from headrace.protocol.records import HEADER_BYTES, MAGIC, BatchView
 
 if TYPE_CHECKING:
     from headrace.broker.transactions import TransactionCoordinator
@@ -21,6 +21,8 @@ _COME_AGAIN = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+
+MAGIC_POSITION = 16
 
 
 class Admits(Enum):
@@ -50,6 +52,8 @@ def admit(
     try:
         if admits is Admits.ADDING:
             return coordinator.add_now(transactional_id, identity, partitions), frozenset()
+        if not coordinator.verifies:
+            return None, frozenset()
         return None, coordinator.missing(transactional_id, identity, partitions)
     except KafkaError as refusal:
         raise _as_told(refusal, admits) from refusal
@@ -92,6 +96,9 @@ class Admission:
         wanted: dict[TopicPartition, Partition] = {}
         producers: set[ProducerIdentity] = set()
         for partition, records in writes:
+            if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC:
+                # No batch of ours: the log refuses it in its own words.
+                continue
             batch = BatchView(records)
             if batch.is_transactional:
                 wanted[TopicPartition(partition.topic, partition.index)] = partition

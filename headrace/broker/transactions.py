@@ -5,13 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from headrace.broker.markers import OFFSETS_TOPIC, Markers
 from headrace.broker.shard import Shard
-from headrace.coordination.catalog import Refused
 from headrace.coordination.sharding import partition_of
-from headrace.coordination.topics import NewTopic
 from headrace.coordination.transaction_moves import TRANSACTIONS_V2, ProducerIdNeeded
 from headrace.coordination.transaction_records import (
     TRANSACTION_STATE_TOPIC,
@@ -202,10 +199,15 @@ class TransactionCoordinator:
         for shard in self._shards.values():
             for write in shard.machine.unfinished():
                 self._finish_soon(shard, write)
-        if self._broker.settings.transaction_partition_verification_enable:
+        if self.verifies:
             self._broker.spawn(self._abort_hanging())
 
     # Questions
+
+    @property
+    def verifies(self) -> bool:
+        """Whether what an older client writes must be part of its transaction."""
+        return self._broker.settings.transaction_partition_verification_enable
 
     def find(self, transactional_id: str) -> Transaction | None:
         if not self._partition_count():
@@ -244,25 +246,8 @@ class TransactionCoordinator:
 
     async def _ensure_topic(self) -> None:
         """The topic comes with the first transactional id."""
-        if self._partition_count():
-            return
         async with self._creation:
-            if self._partition_count():
-                return
-            settings = self._broker.settings
-            wanted = NewTopic(
-                TRANSACTION_STATE_TOPIC,
-                uuid4(),
-                num_partitions=settings.transaction_state_log_num_partitions,
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "uncompressed",
-                    "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-                },
-            )
-            (created,) = await self._broker.topics.create([wanted])
-            if isinstance(created, Refused):
-                raise created.error
+            await self._broker.topics.ensure_internal(TRANSACTION_STATE_TOPIC)
 
     def _index_of(self, transactional_id: str) -> int:
         count = self._partition_count()
@@ -304,7 +289,7 @@ class TransactionCoordinator:
         try:
             effects = await shard.run(partial(decide, None))
         except ProducerIdNeeded:
-            fresh_id = await self._broker.topics.producer_ids.next()
+            fresh_id = await self._broker.topics.next_producer_id()
             effects = await shard.run(partial(decide, fresh_id))
         answer = Answer()
         for effect in effects:

@@ -1,8 +1,10 @@
 """Produce: batches to their logs at once, the answer when acks says so."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
+from headrace.broker.admission import Admission
 from headrace.broker.context import Broker, Call
 from headrace.broker.exchange import SILENCE, Answer, ClientRefused, Pending
 from headrace.broker.partitions import Partition
@@ -25,6 +27,8 @@ MAGIC_POSITION = 16
 MAGIC = 2
 ATTRIBUTES_POSITION = 22
 TRANSACTIONAL = 0x10
+# In the place of a partition: the log of the transaction coordinator.
+JOURNAL = (0, -1)
 
 
 def start(
@@ -37,6 +41,7 @@ def start(
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}")
         return (write_produce(version, _refused(request, refused)),)
+    admission = _admission(broker, version, request)
     syncing: Syncing | None = None
     answers: list[TopicProduced] = []
     for topic in request.topics:
@@ -45,6 +50,8 @@ def start(
             try:
                 partition = _partition(broker, version, topic, index)
                 _check(partition, call, request, records)
+                if admission is not None:
+                    admission.check(partition)
                 appended = partition.append(records)  # type: ignore[arg-type]  # checked above
                 if acks == ACKS_ALL and appended.last_offset >= partition.high_watermark:
                     syncing = syncing or Syncing(broker, version, answers)
@@ -56,6 +63,7 @@ def start(
     if acks == ACKS_NONE:
         return _silence(answers)
     if syncing is not None:
+        syncing.add_journal(admission)
         syncing.expire_after(request.timeout_ms)
         return syncing
     return (write_produce(version, answers),)
@@ -82,6 +90,13 @@ class Syncing(Pending):
         self._unsettled[place] = produced
         partition.when_durable(next_offset, partial(self._settled, place))
 
+    def add_journal(self, admission: Admission | None) -> None:
+        """What made the partitions part of their transaction must be durable as well."""
+        journal = None if admission is None else admission.journal
+        if journal is not None and journal.log.log_end_offset > journal.high_watermark:
+            self._unsettled[JOURNAL] = []
+            journal.when_durable(journal.log.log_end_offset, partial(self._settled, JOURNAL))
+
     def expire_after(self, timeout_ms: int) -> None:
         self._timer = self._broker.loop.call_later(max(timeout_ms, 0) / 1000, self._expire)
         self.on_abandon = self._timer.cancel
@@ -91,17 +106,26 @@ class Syncing(Pending):
         if produced is None:
             return
         if error is not None:
-            at = place[1]
-            produced[at] = _failed(produced[at][0], error)
+            self._fail(place, produced, error)
         if not self._unsettled:
             self._finish()
 
     def _expire(self) -> None:
-        for (_, at), produced in self._unsettled.items():
-            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not on stable storage in time")
-            produced[at] = _failed(produced[at][0], late)
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not on stable storage in time")
+        for place, produced in self._unsettled.items():
+            self._fail(place, produced, late)
         self._unsettled.clear()
         self._finish()
+
+    def _fail(
+        self, place: tuple[int, int], produced: list[PartitionProduced], error: KafkaError
+    ) -> None:
+        if place != JOURNAL:
+            produced[place[1]] = _failed(produced[place[1]][0], error)
+            return
+        for at, (name, topic_id, partitions) in enumerate(self._answers):
+            failed = [_failed(each[0], error) for each in partitions]
+            self._answers[at] = TopicProduced(name, topic_id, failed)
 
     def _finish(self) -> None:
         if self._timer is not None:
@@ -113,6 +137,19 @@ def _partition(broker: Broker, version: int, topic: ProduceTopic, index: int) ->
     if version >= TOPIC_IDS_FROM:
         return broker.partitions.by_id(topic.topic_id, index)
     return broker.partitions.get(topic.name, index)
+
+
+def _admission(broker: Broker, version: int, request: ProduceRequest) -> Admission | None:
+    """Ask the transaction coordinator once for everything in the request."""
+    if request.transactional_id is None:
+        return None
+    writes = []
+    for topic in request.topics:
+        for index, records in topic.partitions:
+            if records is not None:
+                with suppress(KafkaError):
+                    writes.append((_partition(broker, version, topic, index), records))
+    return Admission(broker.transactions, request.transactional_id, writes, version)
 
 
 def _check(
