@@ -14,8 +14,10 @@ from headrace.clock import Clock
 from headrace.log.store import Store
 
 if TYPE_CHECKING:
+    from headrace.broker.groups import GroupCoordinator
     from headrace.broker.shard import Shard
     from headrace.broker.topics import Topics
+    from headrace.broker.transactions import TransactionCoordinator
     from headrace.coordination.catalog import Catalog
 
 
@@ -44,6 +46,8 @@ class Broker:
 
     catalog_shard: "Shard[Catalog, Any]"
     topics: "Topics"
+    groups: "GroupCoordinator"
+    transactions: "TransactionCoordinator"
 
     def __init__(
         self,

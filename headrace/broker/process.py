@@ -13,10 +13,13 @@ import uvloop
 from headrace.broker import maintenance
 from headrace.broker.context import Broker, Endpoint
 from headrace.broker.dispatch import Dispatcher
+from headrace.broker.groups import group_coordinator
 from headrace.broker.limits import Limits
 from headrace.broker.network_settings import Listener
 from headrace.broker.server import Server, raise_descriptor_limit
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.topics import Topics
+from headrace.broker.transactions import TransactionCoordinator
 from headrace.clock import Clock, SystemClock
 from headrace.log.filesystem import OsFilesystem
 from headrace.log.store import Store
@@ -89,7 +92,9 @@ async def _serve(settings: BrokerSettings, on_ready: OnReady, stop: Stop, clock:
             server = Server(loop, Dispatcher(broker), _limits(settings, max_connections))
             bound = server.bind(settings.endpoints)
             broker.advertise(_advertised(settings, bound))
-            broker.load()
+            await Topics.open(broker)
+            broker.groups = group_coordinator(broker)
+            broker.transactions = TransactionCoordinator(broker)
             _start(broker, server)
             on_ready(bound)
             await stop.wait()
@@ -100,6 +105,8 @@ async def _serve(settings: BrokerSettings, on_ready: OnReady, stop: Stop, clock:
 
 
 def _start(broker: Broker, server: Server) -> None:
+    broker.groups.start()
+    broker.transactions.start()
     broker.spawn(maintenance.keep_checkpoints(broker))
     broker.spawn(maintenance.sweep_deleted(broker))
     server.start()
@@ -114,6 +121,7 @@ async def _drain(broker: Broker, server: Server) -> None:
     logger.info("broker stops connections=%d", server.connections)
     broker.draining = True
     broker.waits.wake_all()
+    broker.groups.close()
     await server.drain(timeout_s / 2)
     server.stop()
     broker.cancel_tasks()
