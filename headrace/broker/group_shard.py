@@ -1,0 +1,205 @@
+"""One partition of __consumer_offsets at work: its machine, its waiting clients, its deadlines."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from headrace.broker.shard import Journal, Producer, Shard
+from headrace.clock import Clock
+from headrace.coordination.coordinator import Coordinator
+from headrace.coordination.group import GroupLimits, Now
+from headrace.coordination.group_records import GroupCodec, GroupRecord
+from headrace.coordination.groups import GroupDecision
+from headrace.coordination.machine import Decision
+from headrace.coordination.offsets import Outcome
+from headrace.coordination.rebalance import Answer, Timer
+from headrace.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 1000
+"""A deadline whose record could not be written is tried again after this long."""
+
+MAX_PARKED = 100_000
+"""How many joins and syncs may wait in one shard."""
+
+T = TypeVar("T")
+Decide = Callable[[Coordinator], GroupDecision]
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class GroupShard:
+    """One shard with the clients that wait in it.
+
+    A ticket is answered once: by the machine, or, when the shard had to be loaded anew and so
+    forgot who was waiting, by a refusal that sends the client back to find its coordinator.
+    """
+
+    def __init__(self, journal: Journal, limits: GroupLimits, clock: Clock, spawn: Spawn) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._spawn = spawn
+        self._loop = asyncio.get_running_loop()
+        self._parked: dict[int, asyncio.Future[Any]] = {}
+        self._tickets = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = 0
+        self._shard: Shard[Coordinator, GroupRecord] = Shard(
+            journal, self._new_machine, GroupCodec(), clock
+        )
+        self._shard.load()
+        self.apply(lambda _: Decision())
+
+    @property
+    def machine(self) -> Coordinator:
+        return self._shard.machine
+
+    async def run(self, decide: Decide, *, producer: Producer | None = None) -> None:
+        effects = self.apply(decide, producer=producer)
+        await self._shard.durable()
+        self._carry_out(effects)
+
+    def apply(self, decide: Decide, *, producer: Producer | None = None) -> tuple[Answer, ...]:
+        try:
+            return self._shard.apply(lambda: self._started(decide), producer=producer)
+        finally:
+            self._set_alarm()
+
+    async def ask(self, decide: Callable[[Coordinator, int], GroupDecision]) -> Any:
+        """Decide under a new ticket, and wait until it is answered."""
+        if len(self._parked) >= MAX_PARKED:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many members wait already")
+        self._tickets += 1
+        ticket = self._tickets
+        answer: asyncio.Future[Any] = self._loop.create_future()
+
+        def decide_with_ticket(machine: Coordinator) -> GroupDecision:
+            # Only now: loading the shard anew turns away everyone who is parked already.
+            self._parked[ticket] = answer
+            return decide(machine, ticket)
+
+        try:
+            await self.run(decide_with_ticket)
+            # The deadlines of the group bound this wait: a rebalance ends, with or without us.
+            return await answer
+        finally:
+            self._parked.pop(ticket, None)
+            if not answer.cancel() and not answer.cancelled():
+                # Looked at, so that asyncio does not complain of a refusal nobody waits for.
+                answer.exception()
+
+    async def run_for(self, decide: Callable[[Coordinator], tuple[T, GroupDecision]]) -> T:
+        """Run a decision that comes with an answer of its own, which counts once it is durable."""
+        answers: list[T] = []
+
+        def keep(machine: Coordinator) -> GroupDecision:
+            answer, decision = decide(machine)
+            answers.append(answer)
+            return decision
+
+        await self.run(keep)
+        return answers[0]
+
+    async def run_outcome(
+        self, decide: Callable[[Coordinator], Outcome], *, producer: Producer | None = None
+    ) -> tuple[ErrorCode, ...]:
+        outcomes: list[Outcome] = []
+
+        def keep(machine: Coordinator) -> GroupDecision:
+            outcome = decide(machine)
+            outcomes.append(outcome)
+            return outcome.decision
+
+        await self.run(keep, producer=producer)
+        return outcomes[0].errors
+
+    async def look(self, question: Callable[[Coordinator], T]) -> T:
+        """An answer that rests on nothing a power cut could take back."""
+        found = question(self.machine)
+        await self._shard.durable()
+        return found
+
+    async def write_marker(
+        self, producer: Producer, *, committed: bool, coordinator_epoch: int
+    ) -> None:
+        await self._shard.write_marker(
+            producer, committed=committed, coordinator_epoch=coordinator_epoch
+        )
+
+    def touched(self) -> None:
+        """A deadline moved without a decision, as heartbeats do."""
+        if self._alarm is None:
+            self._set_alarm()
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._turn_away(ErrorCode.NOT_COORDINATOR)
+
+    def now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def _new_machine(self) -> Coordinator:
+        self._turn_away(ErrorCode.NOT_COORDINATOR)
+        return Coordinator(self._limits)
+
+    def _turn_away(self, code: ErrorCode) -> None:
+        parked, self._parked = self._parked, {}
+        for answer in parked.values():
+            if not answer.done():
+                answer.set_exception(KafkaError(code, "the coordinator starts anew"))
+
+    def _started(self, decide: Decide) -> GroupDecision:
+        machine = self._shard.machine
+        if not machine.started:
+            machine.start(self.now())
+        return decide(machine)
+
+    def _carry_out(self, effects: Iterable[Answer]) -> None:
+        for ticket, body in effects:
+            answer = self._parked.pop(ticket, None)
+            if answer is not None and not answer.done():
+                answer.set_result(body)
+
+    def _set_alarm(self) -> None:
+        next_ms = self.machine.groups.deadlines.next_ms()
+        if next_ms is None or (self._alarm is not None and self._alarm_ms <= next_ms):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay_ms = max(next_ms - self._clock.monotonic_ms(), 0)
+        self._alarm_ms = next_ms
+        self._alarm = self._loop.call_later(delay_ms / 1000, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        now = self.now()
+        deadlines = self.machine.groups.deadlines
+        effects: list[Answer] = []
+        for timer in deadlines.due(now.monotonic_ms):
+            try:
+                effects += self.apply(partial(_fire, timer, now))
+            except KafkaError as error:
+                logger.warning("group deadline put off timer=%s error=%s", timer, error)
+                deadlines.set(timer, now.monotonic_ms + RETRY_MS)
+        self._set_alarm()
+        if effects:
+            self._spawn(self._carry_out_durable(effects))
+
+    async def _carry_out_durable(self, effects: Sequence[Answer]) -> None:
+        try:
+            await self._shard.durable()
+        except KafkaError as error:
+            logger.warning("group answers withheld error=%s", error)
+            for ticket, _ in effects:
+                answer = self._parked.pop(ticket, None)
+                if answer is not None and not answer.done():
+                    answer.set_exception(error)
+            return
+        self._carry_out(effects)
+
+
+def _fire(timer: Timer, now: Now, machine: Coordinator) -> GroupDecision:
+    return machine.groups.fire(timer, now)

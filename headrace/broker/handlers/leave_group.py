@@ -1,0 +1,25 @@
+"""LeaveGroup: one member goes, or an administrator removes several."""
+
+from headrace.broker.context import Broker, Call
+from headrace.coordination.leave import Leaver
+from headrace.protocol.messages import Message
+
+BATCHED_SINCE = 3
+
+
+async def handle(broker: Broker, call: Call, request: Message) -> Message:
+    if call.api_version < BATCHED_SINCE:
+        (answer,) = await broker.groups.leave(request.group_id, [Leaver(request.member_id)])
+        return Message(error_code=answer.error)
+    leavers = [Leaver(each.member_id, each.group_instance_id) for each in request.members]
+    answers = await broker.groups.leave(request.group_id, leavers)
+    return Message(
+        members=[
+            Message(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                error_code=each.error,
+            )
+            for each in answers
+        ]
+    )
