@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID, uuid4
 
 from headrace.broker.context import Broker
+from headrace.broker.internal_topics import INTERNAL, new_internal_topic
 from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.partitions import Partition
 from headrace.broker.producer_ids import ProducerIds
@@ -110,6 +111,29 @@ class Topics:
                 _say_created(effect)
         await self._after_change()
         return effects
+
+    async def ensure(self, names: Sequence[str]) -> tuple[TopicCreated | Refused, ...]:
+        """Create those topics with the broker's defaults; internal ones as they have to be."""
+        settings = self._broker.settings
+        wanted = [
+            new_internal_topic(name, uuid4(), settings)
+            if name in INTERNAL
+            else NewTopic(name, uuid4())
+            for name in names
+        ]
+        return await self.create(wanted)
+
+    async def ensure_internal(self, name: str) -> Topic:
+        """The internal topic of this name, created if this is its first use."""
+        if name not in self.catalog.topics:
+            (effect,) = await self.ensure([name])
+            if isinstance(effect, Refused) and name not in self.catalog.topics:
+                raise effect.error
+        return self.catalog.topic(name)
+
+    async def next_producer_id(self) -> int:
+        """An id that no producer has, or ever had."""
+        return await self.producer_ids.next()
 
     async def delete(self, topic_ids: Sequence[UUID]) -> tuple[TopicDeleted, ...]:
         """The topics are gone from the catalog and from sight; their files go a little later."""

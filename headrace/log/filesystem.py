@@ -70,6 +70,8 @@ class Filesystem(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
     def max_open_files(self) -> int: ...
 
 
@@ -223,6 +225,10 @@ class OsFilesystem:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def max_open_files(self) -> int:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
