@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("headrace.cli.consume", "Read records to standard output."),
     "groups": ("headrace.cli.groups", "Show consumer groups, reset their offsets, delete them."),
     "transactions": ("headrace.cli.transactions", "Find, show and abort transactions."),
+    "log": ("headrace.cli.log", "Read a broker's files offline."),
 }
 
 EXIT_FAILED = 1

@@ -25,13 +25,19 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 
 def noun(summary: str) -> typer.Typer:
     """A group of commands about one noun."""
-    return typer.Typer(
-        help=summary,
+    app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+    # With a callback a group stays a group, even if it has one command only.
+    @app.callback(help=summary)
+    def group() -> None:
+        pass
+
+    return app
 
 
 def verb() -> typer.Typer:
