@@ -77,7 +77,10 @@ class Partition:
     ) -> Appended:
         """Write, and move the high watermark or schedule the sync that will."""
         if self._fenced is not None:
-            raise self._fenced
+            # Refused even if mended now: whoever writes must look at the log again first.
+            refusal = self._fenced
+            self._mend()
+            raise refusal
         appended = self.log.append(records, origin=origin, leader_epoch=self.leader_epoch)
         if appended.duplicate:
             return appended
@@ -109,8 +112,8 @@ class Partition:
 
     def when_durable(self, next_offset: int, settled: Settled) -> None:
         """Call back once everything below the offset is durable, or cannot be made so."""
-        if next_offset <= self.high_watermark:
-            settled(None)
+        if next_offset <= self.high_watermark or self._fenced is not None:
+            settled(None if next_offset <= self.high_watermark else self._fenced)
         else:
             self._unsettled.append((next_offset, settled))
 
@@ -191,10 +194,8 @@ class Partition:
         `write.caching` readers saw all of it: writing stops until the log is opened again.
         """
         refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self} could not be synced: {error}")
-        if self._write_caching:
-            self._fenced = refusal
-        else:
-            self._cut_unsynced(refusal)
+        self._fenced = refusal
+        self._mend()
         self._fail_unsettled(refusal)
 
     def remove(self) -> None:
@@ -241,13 +242,18 @@ class Partition:
             self._sync_timer.cancel()
             self._sync_timer = None
 
-    def _cut_unsynced(self, refusal: KafkaError) -> None:
+    def _mend(self) -> None:
+        """Cut off what was never durable, and write again; a disk that fails still keeps us out."""
+        if self._write_caching:
+            return
         try:
             self.log.truncate(self.log.synced_offset)
-        except (OSError, KafkaError):
-            logger.exception("partition fenced partition=%s", self)
-            self._fenced = refusal
-        self._appended_bytes = self._visible_bytes
+        except OSError as error:
+            logger.error("partition stays fenced partition=%s reason=%s", self, error)
+            return
+        logger.warning("unsynced records cut partition=%s end=%d", self, self.log.log_end_offset)
+        self._fenced = None
+        self._appended_bytes = self._ticket_bytes = self._visible_bytes
 
     def _fail_unsettled(self, refusal: KafkaError) -> None:
         unsettled, self._unsettled = self._unsettled, deque()
