@@ -123,9 +123,7 @@ def _check_times(
         previous = timestamp, relative
 
 
-def _entries(
-    filesystem: Filesystem, index: Index
-) -> Iterator[tuple[int, tuple[int, int]]]:
+def _entries(filesystem: Filesystem, index: Index) -> Iterator[tuple[int, tuple[int, int]]]:
     if not filesystem.exists(index.path):
         return
     for slot in range(len(index)):

@@ -146,6 +146,9 @@ class PartitionLog:
         validated = validate(records, settings=self._settings, now_ms=now_ms, origin=origin)
         batches = validated.batches
         producers = self.producers
+        latest_epoch = self.leader_epochs.latest
+        # Epochs never go back, whatever a damaged or a foreign log taught us.
+        leader_epoch = max(leader_epoch, latest_epoch)
         next_offset = base_offset = self.log_end_offset
         for batch in batches:
             if batch.producer_id >= 0:
@@ -160,7 +163,7 @@ class PartitionLog:
                 aborted = producers.update(batch)
                 if aborted is not None:
                     self._aborted.add(self._active, aborted)
-        if leader_epoch > self.leader_epochs.latest:
+        if leader_epoch > latest_epoch:
             self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = next_offset
         return Appended(
@@ -268,12 +271,22 @@ class PartitionLog:
                 # Compaction emptied the end of this segment: the next one goes on.
                 at += 1
                 continue
-            start = found[0]
+            start, base_offset = found
+            if base_offset > offset and self._hides(segment, offset, start):
+                continue
             end = self._end(segment, start, max_bytes, end_offset, min_one=min_one)
             good = segment.verify(start, end) if end > start else end
             if good > start or len(segment.fences) == fences:
                 return FileSlice(segment.opened(), start, good - start) if good > start else EMPTY
         return EMPTY
+
+    def _hides(self, segment: Segment, offset: int, position: int) -> bool:
+        """No batch holds the offset: compaction's doing, or damage just before the position?"""
+        fences = len(segment.fences)
+        before = segment.start_of_walk(offset)
+        while before < position and len(segment.fences) == fences:
+            before = max(segment.verify(before, position), before + 1)
+        return len(segment.fences) > fences
 
     def _end(
         self, segment: Segment, start: int, max_bytes: int, end_offset: int, *, min_one: bool

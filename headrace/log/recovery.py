@@ -13,7 +13,7 @@ from headrace.log.filesystem import join
 from headrace.log.leader_epochs import FILE_NAME, LeaderEpochs
 from headrace.log.open_files import OpenFiles
 from headrace.log.segment import Segment
-from headrace.log.segment_indexes import file_name
+from headrace.log.segment_indexes import MAX_OFFSET, file_name
 from headrace.protocol.records import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchView
 
 logger = logging.getLogger(__name__)
@@ -66,12 +66,12 @@ def open_segments(
         segment.next_offset = following
         segment.indexes.interval_bytes = interval_bytes
         segment.epoch_at = epochs.epoch_at
+    if epochs.latest < 0:
+        _epochs_of_segments(segments, epochs)
     scan = _Scan(files, directory, segments, epochs, known, contiguous)
     if not known.clean or not scan.believe():
         scan.run()
     epochs.truncate_end(segments[-1].next_offset)
-    if epochs.latest < 0:
-        _epochs_of_segments(segments, epochs)
     return Files(segments, epochs, scan.checked_from)
 
 
@@ -101,15 +101,16 @@ class _Scan:
         if segment.size == 0:
             self.checked_from = segment.base_offset
             return True
-        last = segment.indexes.by_offset.last()
-        start = 0 if last is None else last[1]
-        next_offset = segment.base_offset if last is None else last[0] + segment.base_offset
-        end = start
-        for position, batch in segment.headers(start):
+        next_offset, segment.next_offset = segment.base_offset, MAX_OFFSET
+        end = 0
+        for position, batch in segment.headers(segment.start_of_walk(MAX_OFFSET)):
             next_offset = batch.next_offset
             end = position + batch.size
-        if end != segment.size or segment.fences:
+        # A clean stop leaves the recovery point at the end; 0 says there was no checkpoint.
+        elsewhere = self._recovery_point not in (0, next_offset)
+        if end != segment.size or segment.fences or elsewhere:
             segment.fences.clear()
+            segment.next_offset = segment.base_offset
             logger.warning("end not clean after a clean stop file=%s", segment.path)
             return False
         segment.next_offset = self.checked_from = next_offset
@@ -152,10 +153,10 @@ class _Scan:
         """Check a segment from a position on; False when the log ends here, before its files do."""
         segment.indexes.cut(position)
         segment.trusted_from = position
-        limit = None if last else segment.next_offset
+        following = None if last else self._first_batch_after(segment)
         while position < segment.size:
             try:
-                for at, batch in self._checked(segment, position, expected, limit):
+                for at, batch in self._checked(segment, position, expected, following):
                     self._epochs.assign(batch.partition_leader_epoch, batch.base_offset)
                     segment.indexes.note(batch, at)
                     expected = batch.next_offset
@@ -179,7 +180,7 @@ class _Scan:
         return True
 
     def _checked(
-        self, segment: Segment, position: int, expected: int, limit: int | None
+        self, segment: Segment, position: int, expected: int, following: BatchView | None
     ) -> Iterator[tuple[int, BatchView]]:
         """Batches that are whole and in their place; raises Damaged at the first that is not."""
         pending: tuple[int, BatchView] | None = None
@@ -193,8 +194,8 @@ class _Scan:
                     pending = None
                 if not batch.crc_valid():
                     raise Damaged(at, "the checksum does not match")
-                if limit is not None and batch.next_offset > limit:
-                    raise Damaged(at, f"offset {batch.last_offset} in a segment up to {limit}")
+                if segment is not self._segments[-1] and batch.next_offset > segment.next_offset:
+                    raise Damaged(at, f"base offset {batch.base_offset} past the segment's end")
                 pending = at, batch
         except Damaged as damage:
             # What comes before the damage is judged first, without the bytes after it.
@@ -203,8 +204,14 @@ class _Scan:
                 yield pending
             raise
         if pending is not None:
-            self._accept(*pending, expected, None)
+            self._accept(*pending, expected, following)
             yield pending
+
+    def _first_batch_after(self, segment: Segment) -> BatchView | None:
+        following = self._segments[self._segments.index(segment) + 1]
+        if following.size < HEADER_BYTES:
+            return None
+        return BatchView(following.opened().read_at(0, HEADER_BYTES))
 
     def _accept(
         self, position: int, batch: BatchView, expected: int, following: BatchView | None
@@ -288,9 +295,13 @@ def _load_epochs(files: OpenFiles, directory: str) -> LeaderEpochs:
 def _epochs_of_segments(segments: list[Segment], epochs: LeaderEpochs) -> None:
     """The best to be known without reading everything: the epoch each segment starts with."""
     for segment in segments:
-        for _position, batch in segment.headers(0):
-            epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-            break
+        try:
+            for _position, batch in whole_batches(segment.opened(), 0, segment.size):
+                if batch.crc_valid():
+                    epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+                break
+        except Damaged:
+            continue
 
 
 def _sweep(files: OpenFiles, directory: str, names: set[str], offsets: set[int]) -> None:

@@ -69,7 +69,7 @@ class Segment:
         self.trusted_from = size
         self.created_ms = 0
         self.fences: dict[int, Fence] = {}
-        self.indexes = SegmentIndexes(files, directory, base_offset, self.headers)
+        self.indexes = SegmentIndexes(files, directory, base_offset, self)
         self.epoch_at: Callable[[int], int | None] = _unknown_epoch
         self._files = files
         self._file: File | None = None
@@ -170,7 +170,10 @@ class Segment:
                 for at, batch in read(self.opened(), position, barrier):
                     if at >= stop:
                         return
-                    walk.step(at, batch)
+                    if batch.next_offset > self.next_offset:
+                        raise Damaged(at, f"offset {batch.last_offset} past the segment's end")
+                    if not walk.step(at, batch):
+                        raise self._blame(walk, at, batch)
                     yield at, batch
                     position = at + batch.size
             except Damaged as damage:
@@ -178,6 +181,20 @@ class Segment:
                 expected = walk.expected if known else self.offset_before(damage.position)
                 self.fence(damage.position, damage.reason, expected)
                 position = damage.position
+
+    def _blame(self, walk: "_Walk", position: int, batch: BatchView) -> Damaged:
+        """Two neighbours claim the same offsets: which of them lies?"""
+        before = walk.previous
+        if walk.began == before:
+            # What came before the walk tells where its first batch should have started.
+            walk.before = self.offset_before(before)
+        if before >= 0 and batch.base_offset >= walk.before:
+            first = BatchView(self.opened().read_at(before, HEADER_BYTES))
+            intact = BatchView(self.opened().read_at(before, first.size)).crc_valid()
+            if first.base_offset > walk.before or not intact:
+                walk.take_back()
+                return Damaged(before, f"offsets beyond those written at {walk.expected}")
+        return Damaged(position, f"base offset {batch.base_offset} where {walk.expected} was due")
 
     def find(self, offset: int) -> tuple[int, int] | None:
         """Position and base offset of the first batch that ends at or past the offset."""
@@ -189,7 +206,7 @@ class Segment:
     def locate(self, offset: int) -> tuple[int, int] | None:
         """As find(), by the index alone."""
         for attempt in range(2):
-            start = self._start_of_walk(offset)
+            start = self.start_of_walk(offset)
             walked = 0
             for position, batch in self.headers(start):
                 if batch.base_offset + batch.last_offset_delta >= offset:
@@ -202,6 +219,20 @@ class Segment:
             logger.warning("index rebuilt file=%s walked_bytes=%d", self.path, walked)
             self.indexes.rebuild()
         return None
+
+    def start_of_walk(self, offset: int) -> int:
+        """The position of an indexed batch that ends at or before the offset, or 0."""
+        index = self.indexes.by_offset
+        slot = index.floor(offset - self.base_offset)
+        back = 1
+        while slot >= 0:
+            relative, position = index.entry(slot)
+            if self._entry_holds(relative + self.base_offset, position):
+                return position
+            # The entry or its batch is damaged: go back, in growing steps, to one that holds.
+            slot -= back
+            back *= 2
+        return 0
 
     def boundary(self, start: int, limit: int) -> int:
         """Where the last whole batch ends that ends within the limit; `start` if none does."""
@@ -222,19 +253,6 @@ class Segment:
             return end
         self._remember(batch.base_offset, position)
         return end
-
-    def _start_of_walk(self, offset: int) -> int:
-        index = self.indexes.by_offset
-        slot = index.floor(offset - self.base_offset)
-        back = 1
-        while slot >= 0:
-            relative, position = index.entry(slot)
-            if self._entry_holds(relative + self.base_offset, position):
-                return position
-            # The entry or its batch is damaged: go back, in growing steps, to one that holds.
-            slot -= back
-            back *= 2
-        return 0
 
     def _entry_holds(self, last_offset: int, position: int) -> bool:
         if position + HEADER_BYTES > self.size or position in self.fences:
@@ -270,6 +288,9 @@ class Segment:
         previous: tuple[int, BatchView] | None = None
         for position, batch in self.batches(start, end):
             if previous is not None:
+                if position != previous[0] + previous[1].size:
+                    # Damage lies between the two, fenced by now.
+                    break
                 if (reason := self._doubt(previous[1], expected, batch, epoch)) is not None:
                     self.fence(previous[0], reason, expected)
                     return previous[0]
@@ -348,35 +369,36 @@ class Segment:
 
 
 class _Walk:
-    """What offset comes next, and whose header to blame when two of them disagree."""
+    """Which offset comes next while batches are walked, and which came before the last one."""
 
-    __slots__ = ("_before", "_leaps", "_previous", "expected", "known")
+    __slots__ = ("before", "began", "expected", "known", "previous")
 
     def __init__(self, base_offset: int, position: int) -> None:
         self.expected = base_offset
-        # Whether `expected` was read from a batch just before.
+        # Whether `expected` is more than a lower bound.
         self.known = position == 0
-        self._before = base_offset
-        self._previous = position
-        self._leaps = False
+        self.before = base_offset
+        self.previous = -1
+        # The position of the first batch, if it is not the segment's first.
+        self.began = position or -2
 
-    def step(self, position: int, batch: BatchView) -> None:
+    def step(self, position: int, batch: BatchView) -> bool:
+        """Go past a batch; False if it starts before the one before it ends."""
         base_offset = batch.base_offset
         if base_offset < self.expected:
-            if self._leaps and base_offset >= self._before:
-                # The batch before leapt ahead of its neighbours on both sides.
-                self.expected, self._leaps = self._before, False
-                raise Damaged(self._previous, f"a base offset where {self._before} was written")
-            raise Damaged(position, f"base offset {base_offset} where {self.expected} was written")
-        self._leaps = self.known and base_offset > self.expected
-        self._before = self.expected
-        self._previous = position
+            return False
+        self.before = self.expected
+        self.previous = position
         self.expected = base_offset + batch.last_offset_delta + 1
         self.known = True
+        return True
+
+    def take_back(self) -> None:
+        self.expected, self.previous = self.before, -1
 
     def hop(self, fence: Fence) -> None:
         self.expected = max(self.expected, fence.first_offset)
-        self._leaps = False
+        self.previous = -1
 
 
 def _unknown_epoch(_offset: int) -> int | None:

@@ -1,7 +1,7 @@
 """The two indexes of one segment, and the largest timestamp they lead up to."""
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import Protocol
 
 from headrace.log.filesystem import join
 from headrace.log.index import OFFSET_ENTRY, TIME_ENTRY, Index
@@ -9,9 +9,15 @@ from headrace.log.open_files import OpenFiles
 from headrace.protocol.records import HEADER_BYTES, NO_TIMESTAMP, BatchView
 
 DEFAULT_INTERVAL_BYTES = 4096
+MAX_OFFSET = (1 << 63) - 1
 
-# Batch headers from a position on, as the segment reads them.
-Headers: TypeAlias = Callable[[int], Iterable[tuple[int, BatchView]]]
+
+class Batches(Protocol):
+    """The segment itself: entries are only ever believed after a look at their batch."""
+
+    def headers(self, position: int) -> Iterable[tuple[int, BatchView]]: ...
+
+    def start_of_walk(self, offset: int) -> int: ...
 
 
 def file_name(base_offset: int, suffix: str = ".log") -> str:
@@ -27,7 +33,7 @@ class SegmentIndexes:
 
     __slots__ = (
         "_base_offset",
-        "_headers",
+        "_batches",
         "_max_timestamp",
         "_offset_of_max_timestamp",
         "_unindexed_bytes",
@@ -37,7 +43,7 @@ class SegmentIndexes:
     )
 
     def __init__(
-        self, files: OpenFiles, directory: str, base_offset: int, headers: Headers
+        self, files: OpenFiles, directory: str, base_offset: int, batches: Batches
     ) -> None:
         self.by_offset = Index(
             files, join(directory, file_name(base_offset, ".index")), OFFSET_ENTRY
@@ -47,7 +53,7 @@ class SegmentIndexes:
         )
         self.interval_bytes = DEFAULT_INTERVAL_BYTES
         self._base_offset = base_offset
-        self._headers = headers
+        self._batches = batches
         self._unindexed_bytes = 0
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = -1
@@ -103,7 +109,7 @@ class SegmentIndexes:
 
     def rebuild(self) -> None:
         self.start_empty()
-        for position, batch in self._headers(0):
+        for position, batch in self._batches.headers(0):
             self.note(batch, position)
 
     def cut(self, position: int) -> None:
@@ -133,21 +139,39 @@ class SegmentIndexes:
         if last is None or timestamp > last[0]:
             self.by_time.append(timestamp, self._offset_of_max_timestamp - self._base_offset)
 
+    def before(self, timestamp: int) -> int:
+        """An offset before which every record is older than the time."""
+        slot = self.by_time.floor(timestamp - 1)
+        if slot >= 0 and not self._time_holds(*self.by_time.entry(slot)):
+            self.rebuild()
+            slot = self.by_time.floor(timestamp - 1)
+        return self._base_offset + (self.by_time.entry(slot)[1] if slot >= 0 else 0)
+
+    def _time_holds(self, timestamp: int, relative: int) -> bool:
+        offset = relative + self._base_offset
+        for _position, batch in self._batches.headers(self._batches.start_of_walk(offset)):
+            if batch.last_offset >= offset:
+                return batch.last_offset == offset and batch.max_timestamp == timestamp
+        return False
+
     def _load(self) -> None:
+        time = self.by_time.last()
+        if time is not None and not self._time_holds(*time):
+            self.rebuild()
+            return
         self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, -1
         start = 0
-        if (time := self.by_time.last()) is not None:
+        if time is not None:
             self._max_timestamp = time[0]
             self._offset_of_max_timestamp = time[1] + self._base_offset
-            entry = self.by_offset.last()
-            start = entry[1] if entry is not None else 0
+            start = self._batches.start_of_walk(MAX_OFFSET)
         # The entries may end before the batches do; without entries the indexes were lost.
         seen = 0
-        for position, batch in self._headers(start):
+        for position, batch in self._batches.headers(start):
             seen = position + batch.size - start
             if batch.max_timestamp > self._max_timestamp:
                 self._max_timestamp = batch.max_timestamp
                 self._offset_of_max_timestamp = batch.last_offset
         self._unindexed_bytes = seen
-        if self.by_offset.last() is None and seen > self.interval_bytes + HEADER_BYTES:
+        if seen > 2 * self.interval_bytes + batch.size + HEADER_BYTES:
             self.rebuild()

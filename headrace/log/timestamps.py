@@ -46,10 +46,7 @@ def latest(segments: Sequence[Segment]) -> TimedOffset | None:
 
 
 def _start(segment: Segment, timestamp_ms: int, log_start_offset: int) -> int:
-    index = segment.indexes.by_time
-    # Entries before the time are safe to skip; one at the very time may not be its first.
-    slot = index.floor(timestamp_ms - 1)
-    offset = index.entry(slot)[1] + segment.base_offset if slot >= 0 else segment.base_offset
+    offset = segment.indexes.before(timestamp_ms)
     found = segment.locate(max(offset, log_start_offset))
     return 0 if found is None else found[0]
 
