@@ -170,4 +170,4 @@ def refuse(code: int, message: str) -> None:
 
 @cache
 def _flexible(api: int, version: int) -> bool:
-    return schemas.struct_of(schemas.entity(api, version, request=True)).is_flexible
+    return schemas.struct_of(api, version, request=True).is_flexible

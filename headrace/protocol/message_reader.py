@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.protocol import schemas
 from headrace.protocol.primitives import MAX_ELEMENTS, Buffer, Malformed, Reader
-from headrace.protocol.schemas import FIXED, Message, Row, Shape
+from headrace.protocol.schemas import FIXED, Message, Row, Shape, Struct
 
 Fields = dict[str, Any]
 ReadValue = Callable[["MessageReader"], Any]
@@ -32,11 +32,11 @@ class MessageReader(Reader):
 @cache
 def reader_of(api_key: int, version: int, request: bool) -> ReadValue:
     shape = schemas.shape_of(api_key, request=request)
-    return _struct_reader(schemas.entity(api_key, version, request=request), shape)
+    return _struct_reader(schemas.struct_of(api_key, version, request=request), shape)
 
 
-def _struct_reader(entity: Any, shape: Shape) -> ReadValue:
-    rows, flexible = schemas.struct_of(entity)
+def _struct_reader(layout: Struct, shape: Shape) -> ReadValue:
+    rows, flexible = layout.rows, layout.is_flexible
     steps: list[ReadStep] = []
     for fixed, run in schemas.runs(rows):
         if fixed:
@@ -104,7 +104,7 @@ def _tags_read_step(tags: Mapping[int, Row], shape: Shape) -> ReadStep:
 def _value_reader(row: Row, flexible: bool, shape: Shape) -> ReadValue:
     element = _element_reader(row, flexible, shape)
     if not row.is_array:
-        if row.entity is not None and row.is_nullable:
+        if row.struct is not None and row.is_nullable:
             return _nullable_struct_reader(element)
         return element
     nullable = row.is_nullable
@@ -152,8 +152,8 @@ _SIZED_READERS: Mapping[tuple[str, bool, bool], ReadValue] = {
 
 
 def _element_reader(row: Row, flexible: bool, shape: Shape) -> ReadValue:
-    if row.entity is not None:
-        return _struct_reader(row.entity, shape.nested[row.name])
+    if row.struct is not None:
+        return _struct_reader(row.struct, shape.nested[row.name])
     if row.kafka_type == "uuid":
         return Reader.uuid
     if row.kafka_type in FIXED:

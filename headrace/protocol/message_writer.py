@@ -3,25 +3,40 @@
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.protocol import schemas
 from headrace.protocol.primitives import ZERO_UUID, Writer
-from headrace.protocol.schemas import FIXED, Message, Row, Shape
+from headrace.protocol.schemas import FIXED, Message, Row, Shape, Struct
 
 Fields = dict[str, Any]
 WriteValue = Callable[[Writer, Any], None]
 WriteStep = Callable[[Writer, Fields], None]
 
 
+class Packed(NamedTuple):
+    """Elements of an array that are written already, for answers that are long and often given."""
+
+    length: int
+    content: bytes
+
+
+@cache
+def element_writer_of(api_key: int, version: int, array: str) -> WriteValue:
+    """What writes one element of an array at the top of a response."""
+    layout = schemas.struct_of(api_key, version, request=False)
+    row = next(row for row in layout.rows if row.name == array)
+    return _element_writer(row, layout.is_flexible, schemas.shape_of(api_key, request=False))
+
+
 @cache
 def writer_of(api_key: int, version: int, request: bool) -> WriteValue:
     shape = schemas.shape_of(api_key, request=request)
-    return _struct_writer(schemas.entity(api_key, version, request=request), shape)
+    return _struct_writer(schemas.struct_of(api_key, version, request=request), shape)
 
 
-def _struct_writer(entity: Any, shape: Shape) -> WriteValue:
-    rows, flexible = schemas.struct_of(entity)
+def _struct_writer(layout: Struct, shape: Shape) -> WriteValue:
+    rows, flexible = layout.rows, layout.is_flexible
     steps: list[WriteStep] = []
     for fixed, run in schemas.runs(rows):
         if fixed:
@@ -37,7 +52,7 @@ def _struct_writer(entity: Any, shape: Shape) -> WriteValue:
         fields = message.__dict__
         if not fields.keys() <= known:
             unknown = ", ".join(sorted(fields.keys() - known))
-            raise AttributeError(f"no version of {entity.__name__} has the field {unknown}")
+            raise AttributeError(f"no version of {layout.name} has the field {unknown}")
         for step in steps:
             step(writer, fields)
 
@@ -96,12 +111,16 @@ def _encoder(write_value: WriteValue) -> Callable[[Any], bytes]:
 def _value_writer(row: Row, flexible: bool, shape: Shape) -> WriteValue:
     element = _element_writer(row, flexible, shape)
     if not row.is_array:
-        if row.entity is not None and row.is_nullable:
+        if row.struct is not None and row.is_nullable:
             return _nullable_struct_writer(element)
         return element if row.is_nullable else _required(row, element, shape)
     write_length = _write_compact_length if flexible else Writer.int32
 
     def write(writer: Writer, items: Any) -> None:
+        if type(items) is Packed:
+            write_length(writer, items.length)
+            writer.buffer += items.content
+            return
         write_length(writer, len(items))
         for item in items:
             element(writer, item)
@@ -127,7 +146,7 @@ _EMPTY = {"string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID}
 
 def _required(row: Row, write_value: WriteValue, shape: Shape) -> WriteValue:
     """None is written as empty where only newer versions know null; elsewhere it is an error."""
-    if row.entity is not None and not row.is_array:
+    if row.struct is not None and not row.is_array:
         return write_value
     empty: Any = () if row.is_array else _EMPTY.get(row.kafka_type)
     lenient = row.name in shape.nullable or row.kafka_type == "uuid"
@@ -174,8 +193,8 @@ _SIZED_WRITERS: Mapping[tuple[str, bool], WriteValue] = {
 
 
 def _element_writer(row: Row, flexible: bool, shape: Shape) -> WriteValue:
-    if row.entity is not None:
-        return _struct_writer(row.entity, shape.nested[row.name])
+    if row.struct is not None:
+        return _struct_writer(row.struct, shape.nested[row.name])
     if row.kafka_type == "uuid":
         return Writer.uuid
     if row.kafka_type in FIXED:

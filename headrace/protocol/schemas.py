@@ -1,22 +1,22 @@
-"""kio's message classes as plain rows: what each version holds, and all versions together."""
+"""The schemas of every API: what each version holds, and what all versions hold together.
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import datetime, timedelta
-from enum import Enum
+Each file in ``schemas/`` is one API, written from kio's classes by tests/protocol/kio_schemas.py
+and held to them by a test. kio itself is not imported here: its classes take some 40 ms an API to
+load, on the loop, when a client first asks for it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, cast, get_args, get_origin
-
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from headrace.protocol.primitives import ZERO_UUID
 
-_MILLISECOND = timedelta(milliseconds=1)
+SCHEMAS: Final = Path(__file__).with_name("schemas")
 
-# kio's types of fixed width, as struct's characters. Times and error codes are plain integers here.
+# Types of fixed width, as struct's characters. Times and error codes are plain integers.
 FIXED: Mapping[str, str] = {
     "bool": "?",
     "int8": "b",
@@ -33,7 +33,14 @@ FIXED: Mapping[str, str] = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-_TIMES = frozenset(("timedelta_i32", "timedelta_i64", "datetime_i64"))
+_IMPLICIT_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(FIXED, 0),
+    "bool": False,
+    "uuid": ZERO_UUID,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+}
 
 
 class Message:
@@ -62,7 +69,7 @@ class Row(NamedTuple):
 
     name: str
     kafka_type: str
-    entity: Any
+    struct: "Struct | None"
     is_array: bool
     is_nullable: bool
     tag: int | None
@@ -72,6 +79,7 @@ class Row(NamedTuple):
 class Struct(NamedTuple):
     """A struct in one version, with its fields in the order of the wire."""
 
+    name: str
     rows: tuple[Row, ...]
     is_flexible: bool
 
@@ -84,42 +92,38 @@ class Shape(NamedTuple):
     nested: Mapping[str, "Shape"]
 
 
+def file_name(api_key: int, api_name: str) -> str:
+    return f"{api_key:02}_{api_name}.json"
+
+
 def versions(api_key: int) -> range:
-    """The versions kio knows; an unknown API raises KeyError."""
-    known = sorted(schema_name_map[api_key_map[api_key]])
-    return range(known[0], known[-1] + 1)
+    """The versions that are known; an unknown API raises KeyError."""
+    known = _structs(api_key, request=True)
+    return range(min(known), max(known) + 1)
 
 
-@cache
-def entity(api_key: int, version: int, *, request: bool) -> type:
-    load: Any = load_request_schema if request else load_response_schema
-    loaded: type = load(api_key, version)
-    return loaded
-
-
-@cache
-def struct_of(entity: Any) -> Struct:
-    return Struct(tuple(map(_row, fields(entity))), entity.__flexible__)
+def struct_of(api_key: int, version: int, *, request: bool) -> Struct:
+    return _structs(api_key, request=request)[version]
 
 
 @cache
 def shape_of(api_key: int, *, request: bool) -> Shape:
-    newest_first = reversed(versions(api_key))
-    return _shape(entity(api_key, version, request=request) for version in newest_first)
+    known = _structs(api_key, request=request)
+    return _shape(known[version] for version in sorted(known, reverse=True))
 
 
-def _shape(entities: Iterable[type]) -> Shape:
+def _shape(newest_first: Iterable[Struct]) -> Shape:
     defaults: dict[str, Any] = {}
     nullable: set[str] = set()
-    below: dict[str, list[type]] = {}
-    for newest_first in entities:
-        for row in struct_of(newest_first).rows:
+    below: dict[str, list[Struct]] = {}
+    for struct in newest_first:
+        for row in struct.rows:
             defaults.setdefault(row.name, row.default)
             if row.is_nullable:
                 nullable.add(row.name)
-            if row.entity is not None:
-                below.setdefault(row.name, []).append(row.entity)
-    nested = {name: _shape(types) for name, types in below.items()}
+            if row.struct is not None:
+                below.setdefault(row.name, []).append(row.struct)
+    nested = {name: _shape(structs) for name, structs in below.items()}
     return Shape(defaults, frozenset(nullable), nested)
 
 
@@ -132,65 +136,45 @@ def runs(rows: tuple[Row, ...]) -> Iterator[tuple[bool, list[Row]]]:
         yield fixed, list(run)
 
 
-def _row(field: "Field[Any]") -> Row:
-    inner, is_array, is_nullable = _unwrap(field.type)
-    nested = inner if is_dataclass(inner) else None
-    kafka_type = "struct" if nested is not None else field.metadata["kafka_type"]
-    name = field.name
-    if kafka_type in _TIMES and not name.endswith("_ms"):
-        name += "_ms"
-    if kafka_type == "uuid" or kafka_type in FIXED:
-        is_nullable = is_nullable and is_array
-    default = _default(field, kafka_type, is_array=is_array, entity=nested)
-    return Row(name, kafka_type, nested, is_array, is_nullable, field.metadata.get("tag"), default)
+@cache
+def _files() -> Mapping[int, Path]:
+    return {int(path.name.split("_", 1)[0]): path for path in SCHEMAS.glob("*.json")}
 
 
-def _unwrap(annotation: Any) -> tuple[Any, bool, bool]:
-    is_nullable = False
-    if get_origin(annotation) is UnionType:
-        is_nullable = NoneType in get_args(annotation)
-        (annotation,) = (arg for arg in get_args(annotation) if arg is not NoneType)
-    if get_origin(annotation) is not tuple:
-        return annotation, False, is_nullable
-    # Of an array only the whole may be null; kio marks the uuids in it, which are zero instead.
-    return _unwrap(get_args(annotation)[0])[0], True, is_nullable
+@cache
+def _structs(api_key: int, *, request: bool) -> Mapping[int, Struct]:
+    schema = json.loads(_files()[api_key].read_text())
+    structs: dict[int, Struct] = {}
+    for group in schema["request" if request else "response"]:
+        first, last = group["versions"]
+        struct = _struct(group["name"], group["fields"], is_flexible=group["flexible"])
+        structs.update(dict.fromkeys(range(first, last + 1), struct))
+    return structs
 
 
-def _default(field: "Field[Any]", kafka_type: str, *, is_array: bool, entity: Any) -> Any:
-    if field.default is not MISSING:
-        return plain(field.default, kafka_type, is_array=is_array)
+def _struct(name: str, fields: Sequence[Mapping[str, Any]], *, is_flexible: bool) -> Struct:
+    return Struct(name, tuple(_row(field, is_flexible) for field in fields), is_flexible)
+
+
+def _row(field: Mapping[str, Any], is_flexible: bool) -> Row:
+    struct = None
+    if "fields" in field:
+        struct = _struct(field["type"], field["fields"], is_flexible=is_flexible)
+    is_array = field.get("array", False)
+    return Row(
+        field["name"],
+        "struct" if struct is not None else field["type"],
+        struct,
+        is_array,
+        field.get("nullable", False),
+        field.get("tag"),
+        field["default"] if "default" in field else _implicit_default(field, struct, is_array),
+    )
+
+
+def _implicit_default(field: Mapping[str, Any], struct: Struct | None, is_array: bool) -> Any:
     if is_array:
         return ()
-    if entity is not None:
-        return Message(**{row.name: row.default for row in struct_of(entity).rows})
-    if kafka_type == "bool":
-        return False
-    if kafka_type in FIXED:
-        return 0
-    return {"uuid": ZERO_UUID, "string": "", "bytes": b"", "records": None}[kafka_type]
-
-
-def plain(value: Any, kafka_type: str, *, is_array: bool = False) -> Any:
-    """kio's value as Headrace's: integers for times and codes, messages for structs."""
-    if value is None and is_array:
-        return None
-    if value is None:
-        # Kafka writes an absent time as -1, and an absent uuid as zeros.
-        return {"uuid": ZERO_UUID, "datetime_i64": -1}.get(kafka_type)
-    if isinstance(value, tuple):
-        return tuple(plain(item, kafka_type) for item in value)
-    if isinstance(value, timedelta):
-        return value // _MILLISECOND
-    if isinstance(value, datetime):
-        return round(value.timestamp() * 1000)
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        rows = struct_of(cast(Any, type(value))).rows
-        return Message(
-            **{
-                row.name: plain(getattr(value, field.name), row.kafka_type, is_array=row.is_array)
-                for row, field in zip(rows, fields(value), strict=True)
-            }
-        )
-    return value
+    if struct is not None:
+        return Message(**{row.name: row.default for row in struct.rows})
+    return _IMPLICIT_DEFAULTS[field["type"]]

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import uuid_zero
 
-from headrace.protocol import schemas
-from headrace.protocol.schemas import Message, Row
+from headrace.protocol.schemas import Message
+from tests.protocol.kio_schemas import KioRow, plain, rows_of
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 ERROR_CODES = [code.value for code in ErrorCode]
@@ -25,11 +25,11 @@ def few_examples() -> settings:
 
 
 def random_message(entity: Any, rng: random.Random) -> Message:
-    rows = schemas.struct_of(entity).rows
+    rows = rows_of(entity)
     return Message(**{row.name: random_value(row, rng) for row in rows})
 
 
-def random_value(row: Row, rng: random.Random) -> Any:
+def random_value(row: KioRow, rng: random.Random) -> Any:
     if row.tag is not None and rng.random() < 0.5:
         return row.default
     # Null in a tagged field is its absence, which only a default of null can say.
@@ -41,7 +41,7 @@ def random_value(row: Row, rng: random.Random) -> Any:
     return random_element(row, rng)
 
 
-def random_element(row: Row, rng: random.Random) -> Any:
+def random_element(row: KioRow, rng: random.Random) -> Any:
     kind = row.kafka_type
     if row.entity is not None:
         return random_message(row.entity, rng)
@@ -70,7 +70,7 @@ def random_element(row: Row, rng: random.Random) -> Any:
 
 def to_kio(entity: Any, message: Message) -> Any:
     values = {}
-    for row, field in zip(schemas.struct_of(entity).rows, fields(entity), strict=True):
+    for row, field in zip(rows_of(entity), fields(entity), strict=True):
         value = getattr(message, row.name)
         if isinstance(value, list | tuple):
             values[field.name] = tuple(_kio_element(row, item) for item in value)
@@ -79,7 +79,7 @@ def to_kio(entity: Any, message: Message) -> Any:
     return entity(**values)
 
 
-def _kio_element(row: Row, value: Any) -> Any:
+def _kio_element(row: KioRow, value: Any) -> Any:
     if isinstance(value, Message):
         return to_kio(row.entity, value)
     if row.kafka_type.startswith("timedelta"):
@@ -101,4 +101,4 @@ def kio_bytes(entity: Any, message: Message) -> bytes:
 
 
 def kio_value(entity: Any, body: bytes) -> Any:
-    return schemas.plain(entity_reader(entity)(body, 0)[0], "struct")
+    return plain(entity_reader(entity)(body, 0)[0], "struct")

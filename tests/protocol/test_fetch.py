@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol import fetch, schemas
+from headrace.protocol import fetch
 from headrace.protocol.fetch import (
     FetchRequest,
     PartitionFetched,
@@ -16,6 +16,7 @@ from headrace.protocol.fetch import (
 )
 from headrace.protocol.messages import Message, read_request, write_request, write_response
 from headrace.protocol.primitives import ZERO_UUID, Malformed
+from tests.protocol import kio_schemas
 from tests.protocol.kio_oracle import few_examples, kio_bytes, random_message
 
 FETCH = 1
@@ -73,7 +74,7 @@ def same(request: FetchRequest, plain: Message, version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_requests_are_read_as_kio_writes_them(version):
-    entity = schemas.entity(FETCH, version, request=True)
+    entity = kio_schemas.entity(FETCH, version, request=True)
 
     @given(st.integers(0, 2**32), st.binary(max_size=9), st.binary(max_size=9))
     def check(seed, before, after):
@@ -174,7 +175,7 @@ def test_slices_are_handed_through_untouched_and_in_order():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_of_a_request_is_refused(version):
-    entity = schemas.entity(FETCH, version, request=True)
+    entity = kio_schemas.entity(FETCH, version, request=True)
 
     @few_examples()
     @given(st.integers(0, 2**32))

@@ -17,6 +17,7 @@ from headrace.protocol.messages import read_request
 from headrace.protocol.primitives import Malformed
 from headrace.protocol.produce import read_produce
 from headrace.protocol.records import CorruptBatch, Record, batches, write_batch
+from tests.protocol import kio_schemas
 from tests.protocol.kio_oracle import few_examples, kio_bytes, random_message
 
 HOSTILE = [
@@ -70,7 +71,7 @@ def test_mutated_requests_raise_only_malformed(api):
     def check(seed):
         rng = random.Random(seed)
         for version in served_versions(api):
-            entity = schemas.entity(api.key, version, request=True)
+            entity = kio_schemas.entity(api.key, version, request=True)
             honest = kio_bytes(entity, random_message(entity, rng))
             for _ in range(10):
                 body = mutated(honest, rng)

@@ -16,6 +16,7 @@ from headrace.protocol.messages import (
     write_response,
 )
 from headrace.protocol.primitives import ZERO_UUID, Malformed
+from tests.protocol import kio_schemas
 from tests.protocol.kio_oracle import few_examples, kio_bytes, kio_value, random_message
 
 METADATA, FETCH, API_VERSIONS, JOIN_GROUP = 3, 1, 18, 11
@@ -52,7 +53,7 @@ def test_every_message_is_written_and_read_as_kio_does(api_key):
     def check(seed):
         rng = random.Random(seed)
         for version, is_request, write, read in kinds(api_key):
-            entity = schemas.entity(api_key, version, request=is_request)
+            entity = kio_schemas.entity(api_key, version, request=is_request)
             message = random_message(entity, rng)
             body = write(api_key, version, message)
             assert body == kio_bytes(entity, message)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol import produce, schemas
+from headrace.protocol import produce
 from headrace.protocol.messages import Message, read_response, write_request, write_response
 from headrace.protocol.primitives import ZERO_UUID, Malformed
 from headrace.protocol.produce import (
@@ -16,6 +16,7 @@ from headrace.protocol.produce import (
     read_produce,
     write_produce,
 )
+from tests.protocol import kio_schemas
 from tests.protocol.kio_oracle import few_examples, kio_bytes, random_message
 
 PRODUCE = 0
@@ -44,7 +45,7 @@ def as_message(request: ProduceRequest, version: int) -> Message:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_requests_are_read_as_kio_writes_them(version):
-    entity = schemas.entity(PRODUCE, version, request=True)
+    entity = kio_schemas.entity(PRODUCE, version, request=True)
 
     @given(st.integers(0, 2**32), st.binary(max_size=9), st.binary(max_size=9))
     def check(seed, before, after):
@@ -146,7 +147,7 @@ def test_answers_are_written_as_the_plain_codec_writes_them(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_of_a_request_is_refused(version):
-    entity = schemas.entity(PRODUCE, version, request=True)
+    entity = kio_schemas.entity(PRODUCE, version, request=True)
 
     @few_examples()
     @given(st.integers(0, 2**32))
