@@ -25,7 +25,7 @@ from headrace.protocol.batch_layout import (
     Record,
 )
 from headrace.protocol.compression import compress
-from headrace.protocol.primitives import varint, varlong
+from headrace.protocol.primitives import Buffer, varint, varlong
 
 
 def write_batch(  # noqa: PLR0913 - each argument is one field of the header
@@ -55,40 +55,37 @@ def write_batch(  # noqa: PLR0913 - each argument is one field of the header
     attributes = compression
     attributes |= TRANSACTIONAL_FLAG if transactional else 0
     attributes |= CONTROL_FLAG if control else 0
-    base_timestamp = rows[0].timestamp if rows else NO_TIMESTAMP
-    max_timestamp = max((row.timestamp for row in rows), default=NO_TIMESTAMP)
-    if log_append_time is not None:
-        attributes |= LOG_APPEND_TIME_FLAG
-        max_timestamp = log_append_time
+    attributes |= LOG_APPEND_TIME_FLAG if log_append_time is not None else 0
+    attributes |= DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0
+    base_timestamp, max_timestamp = _timestamps(rows, log_append_time, delete_horizon_ms)
+    batch = bytearray(HEADER_BYTES)
+    batch += _body(rows, base_offset, base_timestamp, compression)
+    size, delta = len(batch) - LENGTH_OVERHEAD, last - base_offset
+    producer = (producer_id, producer_epoch, base_sequence)
+    head = (base_offset, size, leader_epoch, MAGIC, 0, attributes, delta)
+    HEADER.pack_into(batch, 0, *head, base_timestamp, max_timestamp, *producer, len(rows))
+    CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+    return batch
+
+
+def _timestamps(
+    rows: list[Record], log_append_time: int | None, delete_horizon_ms: int | None
+) -> tuple[int, int]:
+    """The base, from which the records' deltas count, and the maximum."""
+    base = rows[0].timestamp if rows else NO_TIMESTAMP
     if delete_horizon_ms is not None:
-        # KIP-534: the horizon takes the place of the base timestamp, and the deltas count from it.
-        attributes |= DELETE_HORIZON_FLAG
-        base_timestamp = delete_horizon_ms
+        # KIP-534: the horizon takes the place of the base timestamp.
+        base = delete_horizon_ms
+    if log_append_time is not None:
+        return base, log_append_time
+    return base, max((row.timestamp for row in rows), default=NO_TIMESTAMP)
+
+
+def _body(rows: list[Record], base_offset: int, base_timestamp: int, compression: int) -> Buffer:
     body = bytearray()
     for row in rows:
         _write_record(body, row, row.offset - base_offset, row.timestamp - base_timestamp)
-    packed = compress(compression, body) if compression and rows else body
-    batch = bytearray(HEADER_BYTES)
-    batch += packed
-    HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        len(batch) - LENGTH_OVERHEAD,
-        leader_epoch,
-        MAGIC,
-        0,
-        attributes,
-        last - base_offset,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(rows),
-    )
-    CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
-    return batch
+    return compress(compression, body) if compression and rows else body
 
 
 def _placed(records: Iterable[Record], base_offset: int) -> list[Record]:
