@@ -170,9 +170,14 @@ class GroupCoordinator:
             producer, committed=committed, coordinator_epoch=coordinator_epoch
         )
 
-    async def topic_deleted(self, topic: str) -> None:
+    async def topics_deleted(self, topics: Sequence[str]) -> None:
+        """Every group forgets these topics; without __consumer_offsets there are no groups."""
+        if CONSUMER_OFFSETS in topics:
+            shards, self._shards = self._shards, ()
+            for shard in shards:
+                shard.close()
         for shard in self._shards:
-            await shard.run(lambda machine: machine.delete_topic(topic))
+            await shard.run(partial(_delete_topics, topics))
 
     # Looking after groups.
 
@@ -255,6 +260,10 @@ def _delete_groups(
     group_ids: Sequence[str], machine: Coordinator
 ) -> tuple[tuple[DeletedGroup, ...], GroupDecision]:
     return machine.delete_groups(group_ids)
+
+
+def _delete_topics(topics: Sequence[str], machine: Coordinator) -> GroupDecision:
+    return machine.delete_topics(topics)
 
 
 def _expire(now: Now, machine: Coordinator) -> GroupDecision:

@@ -70,8 +70,9 @@ class Coordinator:
                 records.extend(group.tombstones())
         return Decision(tuple(records))
 
-    def delete_topic(self, topic: str) -> GroupDecision:
-        return Decision(self.offsets.delete_topic(topic))
+    def delete_topics(self, topics: Iterable[str]) -> GroupDecision:
+        records = (record for topic in topics for record in self.offsets.delete_topic(topic))
+        return Decision(tuple(records))
 
     def replay(self, record: GroupRecord) -> None:
         self._replays[type(record)](record)

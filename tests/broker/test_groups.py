@@ -336,7 +336,7 @@ async def test_groups_and_offsets_are_deleted_across_shards():
         "busy": "NON_EMPTY_GROUP",
         "nobody": "GROUP_ID_NOT_FOUND",
     }
-    await world.groups.topic_deleted("t")
+    await world.groups.topics_deleted(["t"])
     assert [await world.fetched(name) for name in "abc"] == [None, None, None]
     (left,) = await world.groups.leave("busy", [Leaver(member_id)])
     assert left.error is ErrorCode.NONE

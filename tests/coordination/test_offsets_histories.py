@@ -71,7 +71,7 @@ def take(log: GroupLog, model: Model, number: int, step: Any) -> None:
             log.run(lambda: decision)
             model.forget(lambda key: key[0] == group)
         case ("delete_topic", topic):
-            log.run(lambda: log.machine.delete_topic(topic))
+            log.run(lambda: log.machine.delete_topics([topic]))
             model.forget(lambda key: key[1] == topic)
 
 

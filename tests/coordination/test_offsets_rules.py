@@ -191,7 +191,7 @@ def test_a_deleted_topic_takes_its_offsets_along():
     log = GroupLog()
     commit(log, OffsetToCommit("t", 0, 1), OffsetToCommit("u", 0, 1))
     commit_in_transaction(log, 7, OffsetToCommit("t", 3, 9))
-    log.run(lambda: log.machine.delete_topic("t"))
+    log.run(lambda: log.machine.delete_topics(["t"]))
     log.end_transaction(7, committed=True)
     assert log.machine.offsets.snapshot()["g"].keys() == {("u", 0)}
 

@@ -26,6 +26,7 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
         except KafkaError as error:
             refusals.append(_refused(key, error))
     await broker.topics.delete(list(topics))
+    await broker.groups.topics_deleted([topic.name for topic in topics.values()])
     deleted = [Message(name=topic.name, topic_id=topic.topic_id) for topic in topics.values()]
     return Message(responses=deleted + refusals)
 

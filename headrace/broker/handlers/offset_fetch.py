@@ -26,8 +26,12 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
     )
     found = await _fetch(broker, call, asked, require_stable=request.require_stable)
     if found.error_code and call.api_version < TOP_LEVEL_ERROR_SINCE:
-        return Message(topics=_all_refused(request.topics, found.error_code))
-    return Message(topics=found.topics, error_code=found.error_code)
+        topics = _all_refused(request.topics, found.error_code)
+    else:
+        topics = found.topics
+    # These versions name their topics, and know nothing of ids.
+    topics = [Message(name=topic.name, partitions=topic.partitions) for topic in topics]
+    return Message(topics=topics, error_code=found.error_code)
 
 
 async def _fetch(broker: Broker, call: Call, group: Message, *, require_stable: bool) -> Message:
@@ -54,24 +58,22 @@ async def _fetch(broker: Broker, call: Call, group: Message, *, require_stable: 
 
 
 def _known(broker: Broker, topic: Message, *, by_id: bool) -> TopicPartitions | None:
-    if by_id:
-        found = broker.catalog.find(topic.topic_id)
-        if found is None:
-            return None
+    catalog = broker.catalog
+    found = catalog.find(topic.topic_id) if by_id else catalog.topics.get(topic.name)
+    if found is not None:
         return TopicPartitions(found.name, topic.partition_indexes, found.topic_id)
-    # By name, offsets outlive the topic they were committed for.
-    return TopicPartitions(topic.name, topic.partition_indexes)
+    return None if by_id else TopicPartitions(topic.name, topic.partition_indexes)
 
 
 def _answer(broker: Broker, topic: FetchedTopic, *, by_id: bool) -> Message | None:
-    topic_id = ZERO_UUID
-    if by_id:
-        found = broker.catalog.topics.get(topic.topic)
-        if found is None:
-            return None
-        topic_id = found.topic_id
-    partitions = [_partition(each) for each in topic.partitions]
-    return Message(name=topic.topic, topic_id=topic_id, partitions=partitions)
+    found = broker.catalog.topics.get(topic.topic)
+    if by_id and found is None:
+        return None
+    return Message(
+        name=topic.topic,
+        topic_id=found.topic_id if found else ZERO_UUID,
+        partitions=[_partition(each) for each in topic.partitions],
+    )
 
 
 def _partition(fetched: FetchedOffset) -> Message:
