@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
@@ -64,7 +65,7 @@ def describe(
     if kind != BROKER_RESOURCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     if name == ALL_BROKERS:
-        return described_broker(layers, names, per_broker=False)
+        return described_broker(replace(layers, dynamic_broker={}), names, per_broker=False)
     _check_broker(broker, name, "Broker", f"{broker.node_id} or empty string")
     return described_broker(layers, names)
 

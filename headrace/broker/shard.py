@@ -247,14 +247,26 @@ class Shard(Generic[M, R]):
     def _batches_from(self, start: int) -> Iterator[BatchView]:
         journal = self._partition.log
         offset, end = max(start, journal.log_start_offset), journal.log_end_offset
+        lost = 0
         while offset < end:
-            found = journal.read(offset, max_bytes=LOAD_BYTES, end_offset=end, min_one=True).read()
+            try:
+                part = journal.read(offset, max_bytes=LOAD_BYTES, end_offset=end, min_one=True)
+            except KafkaError as error:
+                if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                    raise
+                # The rest of the state is worth more than refusing all of it.
+                lost += 1
+                offset += 1
+                continue
+            found = part.read()
             if not found:
                 # Compaction may leave nothing between here and the end of the log.
-                return
+                break
             for batch in batches(found):
                 yield batch
                 offset = batch.next_offset
+        if lost:
+            log.error("damaged records left out partition=%s offsets=%d", self._name, lost)
 
     def _replay_batch(self, machine: M, batch: BatchView, start: int) -> int:
         """Replay one batch; returns how many of its records nobody here understands."""

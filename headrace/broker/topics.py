@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from headrace.broker.context import Broker
 from headrace.broker.internal_topics import INTERNAL, new_internal_topic
 from headrace.broker.metadata_log import MetadataLog
+from headrace.broker.packed_topics import PackedTopics
 from headrace.broker.partitions import Partition
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.settings import effective
@@ -35,6 +36,8 @@ from headrace.log.store import partition_name
 from headrace.settings import Layers
 
 log = logging.getLogger(__name__)
+
+Add = Callable[[str, int, UUID, TopicSettings], Partition]
 
 MAX_ADOPTED_INDEX = 10_000
 """A directory found with a larger partition number is no partition of ours."""
@@ -71,6 +74,9 @@ class Topics:
         )
         self.shard = self._metadata_log.shard
         self.producer_ids = ProducerIds(self.shard)
+        self.packed = PackedTopics()
+        self._dropped: set[UUID] = set()
+        self._incomplete: set[UUID] = set()
 
     @classmethod
     async def open(cls, broker: Broker) -> "Topics":
@@ -214,14 +220,30 @@ class Topics:
             if topic is not None:
                 partition.configure(self.settings_of(topic))
 
+    def is_served(self, topic: Topic) -> bool:
+        """Whether every partition is open: they are opened in order, so the last one tells."""
+        last = self._served(topic.name, topic.partitions - 1)
+        return last is not None and last.topic_id == topic.topic_id
+
+    def repair(self) -> None:
+        """Try again to create what a failing disk left undone."""
+        for topic_id in list(self._incomplete):
+            try:
+                self._create_partitions(topic_id)
+            except KafkaError as error:
+                log.warning("topic still incomplete id=%s reason=%s", topic_id, error)
+                return
+
     def _create_partitions(self, topic_id: UUID) -> None:
         """Idempotent, and true to the catalog of this moment: a topic may be gone again."""
+        self._incomplete.add(topic_id)
         topic = self.catalog.find(topic_id)
-        if topic is None:
-            return
-        settings = self.settings_of(topic)
-        for index in range(topic.partitions):
-            self._open(topic, index, settings)
+        if topic is not None:
+            settings = self.settings_of(topic)
+            for index in range(topic.partitions):
+                # Whatever lies under this name is not this topic's: it has just been created.
+                self._serve(topic, index, settings, self._broker.partitions.create)
+        self._incomplete.discard(topic_id)
 
     def _served(self, name: str, index: int) -> Partition | None:
         try:
@@ -229,17 +251,16 @@ class Topics:
         except KafkaError:
             return None
 
-    def _open(self, topic: Topic, index: int, settings: TopicSettings) -> None:
-        broker = self._broker
+    def _serve(self, topic: Topic, index: int, settings: TopicSettings, add: Add) -> None:
         served = self._served(topic.name, index)
         if served is not None:
             if served.topic_id == topic.topic_id:
                 return
-            broker.partitions.remove(topic.name, index)
+            self._broker.partitions.remove(topic.name, index)
         try:
-            partition = broker.partitions.open(topic.name, index, topic.topic_id, settings)
+            partition = add(topic.name, index, topic.topic_id, settings)
         except OSError as error:
-            # The record stands, so the next start tries again.
+            # The record stands, so `repair` or the next start tries again.
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{index} cannot be created: {error}"
             ) from error
@@ -252,6 +273,7 @@ class Topics:
             served = self._served(topic.name, index)
             if served is not None and served.topic_id == topic.topic_id:
                 self._broker.partitions.remove(topic.name, index)
+        self._dropped.add(topic.topic_id)
 
     async def _sweep(self) -> None:
         await asyncio.to_thread(self._broker.store.sweep)
@@ -259,10 +281,10 @@ class Topics:
     async def _after_change(self) -> None:
         if self._metadata_log.snapshot_due():
             store = self._broker.store
-            removed = list(self.catalog.removed)
-            # Directories of deleted topics were renamed: once that is durable, nobody need recall.
+            dropped, self._dropped = self._dropped, set()
+            # Their directories were renamed: once that is durable, nobody need remember them.
             await asyncio.to_thread(store.filesystem.sync_dir, store.data_dir)
-            self.catalog.forget_removed(removed)
+            self.catalog.forget_removed(dropped)
             await self._metadata_log.snapshot()
 
     async def _reconcile(self) -> None:
@@ -272,7 +294,7 @@ class Topics:
                 continue
             topic_id = self._id_on_disk(name, index)
             topic = self.catalog.topics.get(name)
-            if topic_id in self.catalog.removed:
+            if self._is_removed(name, topic_id):
                 self._set_aside(name, index, "delete")
             elif topic is None:
                 unknown[name][index] = topic_id
@@ -283,8 +305,18 @@ class Topics:
         for name, indexes in unknown.items():
             await self._adopt(name, indexes)
         for topic in list(self.catalog.topics.values()):
-            self._create_partitions(topic.topic_id)
+            settings = self.settings_of(topic)
+            for index in range(topic.partitions):
+                self._serve(topic, index, settings, self._broker.partitions.open)
+        self._dropped.update(self.catalog.removed)
         await self._sweep()
+
+    def _is_removed(self, name: str, topic_id: UUID | None) -> bool:
+        removed = self.catalog.removed
+        if topic_id is not None:
+            return topic_id in removed
+        # A power cut may take the id of a directory and leave the directory.
+        return name not in self.catalog.topics and name in removed.values()
 
     def _id_on_disk(self, name: str, index: int) -> UUID | None:
         store = self._broker.store

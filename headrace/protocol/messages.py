@@ -5,12 +5,14 @@ one step, packed together: most of a struct's fields are such.
 """
 
 from headrace.protocol.message_reader import MessageReader, reader_of
-from headrace.protocol.message_writer import writer_of
+from headrace.protocol.message_writer import Packed, element_writer_of, writer_of
 from headrace.protocol.primitives import Buffer, Writer
 from headrace.protocol.schemas import Message
 
 __all__ = [
     "Message",
+    "Packed",
+    "pack_element",
     "read_request",
     "read_response",
     "write_request",
@@ -32,6 +34,13 @@ def write_request(api_key: int, version: int, request: Message) -> bytes:
 
 def write_response(api_key: int, version: int, answer: Message) -> bytes:
     return _write(api_key, version, answer, request=False)
+
+
+def pack_element(api_key: int, version: int, array: str, element: Message) -> bytes:
+    """One element of an array at the top of a response, as it is written there."""
+    writer = Writer()
+    element_writer_of(api_key, version, array)(writer, element)
+    return writer.getvalue()
 
 
 def _read(api_key: int, version: int, body: Buffer, *, request: bool) -> Message:

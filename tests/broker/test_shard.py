@@ -40,8 +40,11 @@ class MemoryLog:
     written: list[bytes] = field(default_factory=list)
     log_start_offset: int = 0
     log_end_offset: int = 0
+    damaged: range = range(0)
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one: bool) -> Slice:
+        if offset in self.damaged:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "damaged")
         for batch in self.written:
             view = next(batches(batch))
             if view.next_offset > offset:
@@ -245,3 +248,14 @@ async def test_loading_goes_on_where_the_snapshot_ends():
     restored = Shard(partition, Counter, CounterCodec(), ManualClock(1_000), restore=restore)
     restored.load()
     assert restored.machine.total == 104
+
+
+@looped
+async def test_a_damaged_range_is_left_out_and_said_and_the_rest_is_replayed(caplog):
+    partition = MemoryPartition()
+    shard = shard_over(partition)
+    for amounts in ((1, 2), (4, 8), (16,)):
+        await shard.run(functools.partial(shard.machine.add, *amounts))
+    partition.log.damaged = range(2, 4)
+    assert shard_over(partition).machine.total == 1 + 2 + 16
+    assert "offsets=2" in caplog.text

@@ -46,6 +46,7 @@ def _created(broker: Broker, effect: TopicCreated) -> Message:
     return Message(
         name=topic.name,
         topic_id=topic.topic_id,
+        error_message=None,
         num_partitions=topic.partitions,
         replication_factor=1,
         configs=[

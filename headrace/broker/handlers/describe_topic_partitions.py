@@ -6,6 +6,8 @@ from headrace.coordination.topics import Topic, check_name, is_internal
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import Message
 
+NOBODY = -1
+
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
     catalog = broker.catalog
@@ -40,24 +42,30 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
 
 
 def _described(broker: Broker, topic: Topic, indexes: range) -> Message:
-    node = [broker.node_id]
     return Message(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         topic_authorized_operations=TOPIC_OPERATIONS,
-        partitions=[
-            Message(
-                partition_index=index,
-                leader_id=broker.node_id,
-                leader_epoch=broker.partitions.get(topic.name, index).leader_epoch,
-                replica_nodes=node,
-                isr_nodes=node,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-            for index in indexes
-        ],
+        partitions=[_partition(broker, topic.name, index) for index in indexes],
+    )
+
+
+def _partition(broker: Broker, name: str, index: int) -> Message:
+    node = [broker.node_id]
+    answer = {"replica_nodes": node, "eligible_leader_replicas": [], "last_known_elr": []}
+    try:
+        epoch = broker.partitions.get(name, index).leader_epoch
+    except KafkaError:
+        # Its directory could not be created yet: clients ask again.
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        return Message(error_code=code, partition_index=index, leader_id=NOBODY, **answer)
+    return Message(
+        partition_index=index,
+        leader_id=broker.node_id,
+        leader_epoch=epoch,
+        isr_nodes=node,
+        **answer,
     )
 
 
