@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.partitions import Partition
 from headrace.broker.shard import Producer
-from headrace.coordination.transaction_records import MAX_EPOCH, ProducerIdentity, TopicPartition
+from headrace.coordination.transaction_moves import TRANSACTIONS_V2
+from headrace.coordination.transaction_records import (
+    MAX_EPOCH,
+    ProducerIdentity,
+    TopicPartition,
+    Transaction,
+)
 from headrace.coordination.transactions import WriteMarkers
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.origin import Origin
@@ -31,15 +37,11 @@ class Markers:
 
     async def write(self, write: WriteMarkers) -> None:
         """End a transaction everywhere; returns when every marker is durable."""
-        txn = write.transaction
         await _all(
-            self.end(partition, txn.identity, committed=write.committed)
-            for partition in sorted(txn.partitions)
+            self._end(partition, write) for partition in sorted(write.transaction.partitions)
         )
 
-    async def end(
-        self, partition: TopicPartition, identity: ProducerIdentity, *, committed: bool
-    ) -> None:
+    async def _end(self, partition: TopicPartition, write: WriteMarkers) -> None:
         """End the transaction on one partition, unless that is done or the partition deleted."""
         try:
             found = self._broker.partitions.get(*partition)
@@ -47,11 +49,11 @@ class Markers:
             if refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return
             raise
-        if is_ended(found, identity):
+        if is_ended(found, write.transaction):
             # The marker may have been written by a process that was killed before it synced.
             await found.wait_durable(found.log.log_end_offset)
         else:
-            await self.append(found, identity, committed=committed)
+            await self.append(found, write.transaction.identity, committed=write.committed)
 
     def append(
         self,
@@ -107,11 +109,13 @@ async def _all(ends: Iterable[Awaitable[None]]) -> None:
             raise outcome
 
 
-def is_ended(partition: Partition, identity: ProducerIdentity) -> bool:
-    """Whether nothing of the producer is open here and this epoch has been seen."""
-    producer = partition.log.producers.find(identity.producer_id)
-    return (
-        producer is not None
-        and not producer.in_transaction
-        and producer.epoch >= identity.producer_epoch
-    )
+def is_ended(partition: Partition, txn: Transaction) -> bool:
+    """Whether the marker of this end stands already.
+
+    Where the epoch was raised for it, records with that epoch are of the next transaction: a power
+    cut may keep them and lose the record that says this one is complete.
+    """
+    producer = partition.log.producers.find(txn.producer_id)
+    if producer is None or producer.epoch < txn.producer_epoch:
+        return False
+    return txn.client_version >= TRANSACTIONS_V2 or not producer.in_transaction

@@ -66,7 +66,7 @@ class TransactionCoordinator:
         """Load every shard, finish what was ending, and look at timeouts from now on."""
         for index in range(self._partition_count()):
             self._shard(index)
-        self.finish_unfinished()
+        self._broker.spawn(self.recover())
         settings = self._broker.settings
         abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expire_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -172,7 +172,7 @@ class TransactionCoordinator:
         return answer.identity
 
     async def abort_timed_out(self) -> None:
-        """Abort transactions that took too long, and retry ends that nobody carries out."""
+        """Abort transactions that took too long; retry ends that nobody carries out."""
         for shard in list(self._shards.values()):
             for transactional_id in shard.machine.timed_out(self._now_ms):
                 logger.info("transaction timed out transactional_id=%s", transactional_id)
@@ -184,7 +184,7 @@ class TransactionCoordinator:
                         transactional_id,
                         refusal,
                     )
-        self.finish_unfinished()
+        await self.recover()
 
     async def expire(self) -> None:
         """Forget transactional ids unused for longer than `transactional.id.expiration.ms`."""
@@ -194,13 +194,29 @@ class TransactionCoordinator:
                 partial(shard.machine.expire, expiration_ms=expiration_ms, now_ms=self._now_ms)
             )
 
-    def finish_unfinished(self) -> None:
-        """Carry out the ends found in the log, and abort what no coordinator knows of."""
-        for shard in self._shards.values():
+    async def recover(self) -> None:
+        """Carry out the ends that the log decided, then abort what no machine knows of.
+
+        In this order: a transaction that is ending hides what hangs on the same partitions.
+        """
+        for shard in list(self._shards.values()):
             for write in shard.machine.unfinished():
                 self._finish_soon(shard, write)
-        if self.verifies:
-            self._broker.spawn(self._abort_hanging())
+        for transactional_id in tuple(self._finishing):
+            await self.settled(transactional_id)
+        await self.abort_hanging()
+
+    async def abort_hanging(self) -> None:
+        """Abort what is open on a partition and in no machine, so that no reader waits for it."""
+        if not self.verifies:
+            return
+        known = frozenset(
+            (txn.producer_id, partition) for txn in self.all() for partition in txn.partitions
+        )
+        try:
+            await self.markers.abort_hanging(known)
+        except KafkaError as refusal:
+            logger.warning("hanging transactions stay open for now reason=%s", refusal)
 
     # Questions
 
@@ -337,15 +353,6 @@ class TransactionCoordinator:
                 )
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, MAX_RETRY_S)
-
-    async def _abort_hanging(self) -> None:
-        known = frozenset(
-            (txn.producer_id, partition) for txn in self.all() for partition in txn.partitions
-        )
-        try:
-            await self.markers.abort_hanging(known)
-        except Exception:
-            logger.exception("hanging transactions not aborted yet")
 
 
 async def _every(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:

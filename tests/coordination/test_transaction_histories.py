@@ -79,7 +79,7 @@ class World:
         self.sent: list[tuple[str, ProducerIdentity, bool, int, tuple[str, int]]] = []
         self.begun = defaultdict(int)
         self.decided: dict[str, bool] = {}
-        self.ends = {partition: Counter() for partition in PARTITIONS}
+        self.ends: dict[TopicPartition, Counter] = {each: Counter() for each in PARTITIONS}
 
     def carry_out(self, decide):
         """As the driver does: append, replay, then effects; with a new producer id if needed."""
@@ -107,7 +107,7 @@ class World:
             self.begun[record.transactional_id] += 1
         if record.is_ending:
             committed = record.state is S.PREPARE_COMMIT
-            if before.state is S.ONGOING:
+            if before is not None and before.state is S.ONGOING:
                 self.decided[self.instance(record.transactional_id)] = committed
             for partition in record.partitions:
                 self.ends[partition][record.identity, committed] += 1
@@ -145,9 +145,14 @@ class World:
             self.add(client, partition)
         if self.machine.missing(client.transactional_id, client.identity, [partition]):
             return
-        assert self.machine.find(client.transactional_id).identity == client.identity
+        assert self.found(client.transactional_id).identity == client.identity
         batch = f"{self.instance(client.transactional_id)}#{self.now_ms}.{len(self.log)}"
         self.partitions[partition].append(client.identity, batch)
+
+    def found(self, transactional_id: str) -> Transaction:
+        txn = self.machine.find(transactional_id)
+        assert txn is not None
+        return txn
 
     def add(self, client, partition):
         self.carry_out(
@@ -185,7 +190,7 @@ class World:
         """A copy of an end that the network kept: it must not touch a later transaction."""
         *request, instance = self.sent[choice % len(self.sent)]
         transactional_id, version = request[0], request[3]
-        ongoing = self.machine.find(transactional_id).state is S.ONGOING
+        ongoing = self.found(transactional_id).state is S.ONGOING
         later = self.instance(transactional_id) != instance
         decision = self._end(*request)
         if version >= TRANSACTIONS_V2 and ongoing and later:
@@ -285,7 +290,11 @@ FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
 def lived(history):
     world = World()
     for name, choice in history:
-        needs = {"produce": world.clients, "end": world.clients, "mark": world.to_mark}
+        needs: dict[str, list] = {
+            "produce": world.clients,
+            "end": world.clients,
+            "mark": world.to_mark,
+        }
         if name == "deliver_late":
             needs[name] = [s for s in world.sent if world.machine.find(s[0])]
             if len(needs[name]) != len(world.sent):
