@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.clock import Clock
 from headrace.errors import ErrorCode, KafkaError, StartRefused
 from headrace.log import checkpoints
-from headrace.log.filesystem import Filesystem, join
+from headrace.log.filesystem import Filesystem, join, parent
 from headrace.log.open_files import OpenFiles
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import Known
@@ -67,13 +67,21 @@ class Store:
         self._clock = clock
         # Before the lock: a directory of a newer format is left as it is.
         meta = self._read_meta(node_id, cluster_id)
-        filesystem.mkdir(self.data_dir)
+        self._make_directory(self.data_dir)
         self._lock = filesystem.lock(join(self.data_dir, LOCK))
         try:
             self._take_over(meta, node_id, cluster_id)
         except BaseException:
             self._lock.release()
             raise
+
+    def _make_directory(self, path: str) -> None:
+        """Make it, and have every directory above know it for good."""
+        if self.filesystem.exists(path):
+            return
+        self._make_directory(parent(path))
+        self.filesystem.mkdir(path)
+        self.filesystem.sync_dir(parent(path))
 
     def _take_over(self, meta: dict[str, str], node_id: int, cluster_id: str | None) -> None:
         if not meta:
