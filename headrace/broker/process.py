@@ -59,7 +59,10 @@ class Stop:
 
 
 def announce(listeners: Iterable[Listener]) -> None:
-    """The one line that says to whoever started the broker that it serves."""
+    """Say to whoever started this process that it serves, with everything loaded set aside."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 100)
     first = next(iter(listeners))
     sys.stdout.write(f"ready {first.host or 'localhost'}:{first.port}\n")
     sys.stdout.flush()
@@ -74,8 +77,12 @@ def run_broker(
 ) -> None:
     """Serve until told to stop: by `stop`, or by SIGTERM or SIGINT in the main thread."""
     stop = stop or Stop()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, on_ready, stop, clock or SystemClock()))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, on_ready, stop, clock or SystemClock()))
+    except BaseExceptionGroup as group:
+        # The broker's tasks have a group; what ended it is what the caller must hear.
+        raise group.exceptions[0] from None
 
 
 async def _serve(settings: BrokerSettings, on_ready: OnReady, stop: Stop, clock: Clock) -> None:
@@ -83,36 +90,37 @@ async def _serve(settings: BrokerSettings, on_ready: OnReady, stop: Stop, clock:
     _listen_to_signals(loop, stop)
     for warning in settings.warnings():
         logger.warning("%s", warning)
-    max_connections = raise_descriptor_limit()
-    async with asyncio.TaskGroup() as tasks:
+    server = Server(loop, _limits(settings, raise_descriptor_limit()))
+    try:
+        # First of all: a port in use refuses the start before any file is touched.
+        bound = server.bind(settings.endpoints)
         store = Store(OsFilesystem(), settings.data_dir, clock, node_id=settings.node_id)
         clean = False
         try:
-            broker = Broker(settings, clock, store, loop, tasks)
-            server = Server(loop, Dispatcher(broker), _limits(settings, max_connections))
-            bound = server.bind(settings.endpoints)
-            broker.advertise(_advertised(settings, bound))
-            await Topics.open(broker)
-            broker.groups = group_coordinator(broker)
-            broker.transactions = TransactionCoordinator(broker)
-            _start(broker, server)
-            on_ready(bound)
-            await stop.wait()
-            await _drain(broker, server)
+            async with asyncio.TaskGroup() as tasks:
+                broker = Broker(settings, clock, store, loop, tasks)
+                broker.advertise(_advertised(settings, bound))
+                await _load(broker)
+                server.start(Dispatcher(broker))
+                on_ready(bound)
+                await stop.wait()
+                await _drain(broker, server)
             clean = True
         finally:
             store.close(clean=clean)
+    finally:
+        server.stop()
 
 
-def _start(broker: Broker, server: Server) -> None:
+async def _load(broker: Broker) -> None:
+    """Everything the log remembers, and the work that goes on by itself."""
+    await Topics.open(broker)
+    broker.groups = group_coordinator(broker)
+    broker.transactions = TransactionCoordinator(broker)
     broker.groups.start()
     broker.transactions.start()
     broker.spawn(maintenance.keep_checkpoints(broker))
     broker.spawn(maintenance.sweep_deleted(broker))
-    server.start()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 20, 100)
 
 
 async def _drain(broker: Broker, server: Server) -> None:

@@ -31,11 +31,11 @@ RESERVED_DESCRIPTORS = 1024
 class Server:
     """Everything that holds a socket; lives between start() and stop()."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dispatch: Dispatch, limits: Limits) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         self._loop = loop
         self._limits = limits
         self._memory = RequestMemory(limits.request_memory_bytes)
-        self._shared = Shared(loop, dispatch, self._memory, limits, on_close=self._on_close)
+        self._shared: Shared | None = None
         self._listening: dict[socket.socket, Listener] = {}
         self._accepting = False
         self._connections: dict[int, Connection] = {}
@@ -57,7 +57,11 @@ class Server:
             for opened, listener in self._listening.items()
         ]
 
-    def start(self) -> None:
+    def start(self, dispatch: Dispatch) -> None:
+        """Accept, whoever waited since bind() first, and dispatch what they ask."""
+        self._shared = Shared(
+            self._loop, dispatch, self._memory, self._limits, on_close=self._on_close
+        )
         self._accept_again()
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
 
@@ -121,6 +125,7 @@ class Server:
             logger.warning("connection refused client=%s reason=too many from there", host)
             accepted.close()
             return
+        assert self._shared is not None
         self._numbers += 1
         connection = Connection(
             PlainTransport(accepted),
