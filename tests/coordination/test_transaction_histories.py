@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -79,7 +80,9 @@ class World:
         self.sent: list[tuple[str, ProducerIdentity, bool, int, tuple[str, int]]] = []
         self.begun = defaultdict(int)
         self.decided: dict[str, bool] = {}
-        self.ends: dict[TopicPartition, Counter] = {each: Counter() for each in PARTITIONS}
+        self.ends: dict[TopicPartition, Counter[tuple[ProducerIdentity, bool]]] = {
+            each: Counter() for each in PARTITIONS
+        }
 
     def carry_out(self, decide):
         """As the driver does: append, replay, then effects; with a new producer id if needed."""
@@ -290,7 +293,7 @@ FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
 def lived(history):
     world = World()
     for name, choice in history:
-        needs: dict[str, list] = {
+        needs: dict[str, list[Any]] = {
             "produce": world.clients,
             "end": world.clients,
             "mark": world.to_mark,
