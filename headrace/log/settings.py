@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -367,11 +368,16 @@ class TopicSettings:
                 f"({self.max_compaction_lag_ms})",
             )
 
-    @property
+    @cached_property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
-    @property
+    @cached_property
+    def append_time(self) -> bool:
+        """Whether records carry the broker's time."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @cached_property
     def roll_bytes(self) -> int:
         """The size at which a segment is full."""
         return self.internal_segment_bytes or self.segment_bytes

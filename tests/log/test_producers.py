@@ -47,13 +47,13 @@ def wrote(*batches: BatchView) -> Producers:
     return producers
 
 
-def refusal(producers: Producers, batch: BatchView, origin=Origin.CLIENT, **options):
+def refusal(producers, batch, origin=Origin.CLIENT, **options):
     with pytest.raises(KafkaError) as error:
         producers.check(batch, origin=origin, **options)
     return error.value.code
 
 
-def taken(producers: Producers, batch: BatchView, origin=Origin.CLIENT, **options):
+def taken(producers, batch, origin=Origin.CLIENT, **options):
     return producers.check(batch, origin=origin, **options) is None
 
 
@@ -220,6 +220,26 @@ def test_a_snapshot_has_kafkas_bytes():
     producers = wrote(data(7, 5, epoch=2, count=3, transactional=True, offset=40, timestamp=99))
     body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 7, 2, 7, 42, 2, 99, -1, 40)
     assert producers.snapshot() == struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def test_a_snapshot_keeps_open_transactions_in_the_order_they_began():
+    producers = wrote(
+        data(1, offset=0),
+        data(2, transactional=True, offset=1),
+        data(1, 1, transactional=True, offset=2),
+    )
+    loaded = Producers()
+    loaded.load(producers.snapshot())
+    assert loaded.first_unstable_offset == 1
+    producers = wrote(
+        data(1, offset=0),
+        data(2, transactional=True, offset=1),
+        data(1, 1, transactional=True, offset=2),
+    )
+    producers.update(marker(2, offset=3))
+    producers.update(data(2, 1, transactional=True, offset=4))
+    loaded.load(producers.snapshot())
+    assert [at for at, _, _ in loaded.open_transactions()] == [2, 4]
 
 
 @pytest.mark.parametrize("at", range(0, 56, 3))
