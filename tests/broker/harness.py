@@ -8,6 +8,7 @@ from uuid import uuid4
 from headrace.broker.context import Broker, Endpoint
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.exchange import Pending
+from headrace.broker.groups import group_coordinator
 from headrace.broker.settings import BrokerSettings
 from headrace.coordination.topics import NewTopic
 from headrace.log.store import Store
@@ -91,6 +92,7 @@ async def running(filesystem=None, **settings):
             load(BrokerSettings, texts), clock, store, asyncio.get_running_loop(), tasks
         )
         broker.advertise({"PLAINTEXT": Endpoint("127.0.0.1", 9092)})
+        broker.groups = group_coordinator(broker)
         try:
             yield Harness(broker, filesystem)
         finally:
