@@ -3,6 +3,7 @@
 import logging
 import uuid
 from bisect import bisect_right
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.clock import Clock
@@ -19,9 +20,10 @@ from headrace.log.leader_epochs import FILE_NAME
 from headrace.log.open_files import OpenFiles
 from headrace.log.origin import Origin
 from headrace.log.producers import Duplicate
+from headrace.log.reading import EMPTY, FileSlice, read_segment
 from headrace.log.recovery import Known, open_segments
 from headrace.log.rolling import RollRule
-from headrace.log.segment import EMPTY, FileSlice, Segment
+from headrace.log.segment import Segment
 from headrace.log.settings import TopicSettings
 from headrace.log.snapshots import Snapshots, replay
 from headrace.log.sync_ticket import Document, SyncTicket, Unsynced
@@ -256,54 +258,14 @@ class PartitionLog:
                 f"{self.name} has offsets {self.log_start_offset} to {self.log_end_offset}, "
                 f"not {offset}",
             )
-        at = bisect_right(self._bases, offset) - 1
-        while offset < end_offset and at < len(self.segments):
-            segment = self.segments[at]
-            fences = len(segment.fences)
-            found = segment.find(offset)
-            if (fence := segment.fence_at(offset)) is not None:
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"{segment.path} is damaged at byte {fence.start} ({fence.reason}); "
-                    f"offsets {fence.first_offset} to {fence.next_offset - 1} are lost",
-                )
-            if found is None:
-                # Compaction emptied the end of this segment: the next one goes on.
-                at += 1
-                continue
-            start, base_offset = found
-            if base_offset > offset and self._hides(segment, offset, start):
-                continue
-            end = self._end(segment, start, max_bytes, end_offset, min_one=min_one)
-            good = segment.verify(start, end) if end > start else end
-            if good > start or len(segment.fences) == fences:
-                return FileSlice(segment.opened(), start, good - start) if good > start else EMPTY
+        first = bisect_right(self._bases, offset) - 1
+        for segment in islice(self.segments, first, None):
+            found = read_segment(
+                segment, offset, max_bytes=max_bytes, end_offset=end_offset, min_one=min_one
+            )
+            if found is not None:
+                return found
         return EMPTY
-
-    def _hides(self, segment: Segment, offset: int, position: int) -> bool:
-        """No batch holds the offset: compaction's doing, or damage just before the position?"""
-        fences = len(segment.fences)
-        before = segment.start_of_walk(offset)
-        while before < position and len(segment.fences) == fences:
-            before = max(segment.verify(before, position), before + 1)
-        return len(segment.fences) > fences
-
-    def _end(
-        self, segment: Segment, start: int, max_bytes: int, end_offset: int, *, min_one: bool
-    ) -> int:
-        limit = segment.size
-        if end_offset < segment.next_offset:
-            found = segment.find(end_offset)
-            limit = segment.size if found is None else found[0]
-        if start >= limit:
-            return start
-        if limit - start <= max_bytes:
-            return limit
-        end = segment.boundary(start, start + max_bytes)
-        if end == start and min_one:
-            for position, batch in segment.headers(start):
-                return min(position + batch.size, limit)
-        return end
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions a reader of [start, end) must leave out."""

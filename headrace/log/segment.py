@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from headrace.log.damage import Damaged, Fence, headers, next_batch, whole_batches
 from headrace.log.filesystem import Bytes, File, join
@@ -17,24 +16,6 @@ logger = logging.getLogger(__name__)
 MAX_HINTS = 64
 # A walk this much longer than the index promises means the index lost entries: build it anew.
 MAX_WALK_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """Whole batches in a file, not yet read; the file stays open for as long as this lives."""
-
-    file: File | None
-    position: int
-    size: int
-
-    def read(self) -> bytes:
-        return b"" if self.file is None else self.file.read_at(self.position, self.size)
-
-    def fileno(self) -> int:
-        return -1 if self.file is None else self.file.fileno()
-
-
-EMPTY = FileSlice(None, 0, 0)
 
 
 class Segment:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.clock import Clock
-from headrace.log.filesystem import Filesystem
+from headrace.log.filesystem import Filesystem, parent
 from headrace.log.open_files import OpenFiles
 from headrace.log.partition_log import NEW, PartitionLog
 from headrace.log.recovery import Known
@@ -31,6 +31,8 @@ def open_log(
 ) -> PartitionLog:
     """The log of one partition, its directory made if need be."""
     filesystem.mkdir(directory)
+    # The data directory itself is the store's to make; here it is just there.
+    filesystem.sync_dir(parent(parent(directory)))
     return PartitionLog.open(
         OpenFiles(filesystem),
         directory,

@@ -97,9 +97,7 @@ def test_pages_may_reach_the_disk_in_any_order():
     filesystem.sync_dir("/")
     file.write_at(0, b"one")
     file.write_at(3, b"two")
-    assert any(
-        filesystem.survivors(some(seed)).read("/f") == b"\0\0\0two" for seed in range(100)
-    )
+    assert any(filesystem.survivors(some(seed)).read("/f") == b"\0\0\0two" for seed in range(100))
 
 
 def test_an_atomic_write_leaves_the_old_or_the_new_at_every_crash():

@@ -28,7 +28,7 @@ TIGHT = small_segments(4000, index_interval_bytes=200)
 
 def fill(log, shapes):
     """Append a batch per (records, bytes each); returns what the log must hold."""
-    held = []
+    held: list[bytes] = []
     for count, size in shapes:
         payloads = [b"%d:" % (len(held) + at) + b"x" * size for at in range(count)]
         appended = log.append(batch(*payloads))
