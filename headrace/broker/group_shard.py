@@ -29,6 +29,8 @@ T = TypeVar("T")
 Decide = Callable[[Coordinator], GroupDecision]
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
+_NOTHING: GroupDecision = Decision()
+
 
 class GroupShard:
     """One shard with the clients that wait in it.
@@ -44,13 +46,14 @@ class GroupShard:
         self._loop = asyncio.get_running_loop()
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._tickets = 0
+        self._closed = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self._shard: Shard[Coordinator, GroupRecord] = Shard(
             journal, self._new_machine, GroupCodec(), clock
         )
         self._shard.load()
-        self.apply(lambda _: Decision())
+        self.apply(lambda _: _NOTHING)
 
     @property
     def machine(self) -> Coordinator:
@@ -69,6 +72,8 @@ class GroupShard:
 
     async def ask(self, decide: Callable[[Coordinator, int], GroupDecision]) -> Any:
         """Decide under a new ticket, and wait until it is answered."""
+        if self._closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "the broker stops")
         if len(self._parked) >= MAX_PARKED:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many members wait already")
         self._tickets += 1
@@ -117,9 +122,20 @@ class GroupShard:
 
     async def look(self, question: Callable[[Coordinator], T]) -> T:
         """An answer that rests on nothing a power cut could take back."""
-        found = question(self.machine)
+        found = self.peek(question)
         await self._shard.durable()
         return found
+
+    def peek(self, question: Callable[[Coordinator], T]) -> T:
+        """An answer from memory; a shard that failed is loaded anew first."""
+        found: list[T] = []
+
+        def ask(machine: Coordinator) -> GroupDecision:
+            found.append(question(machine))
+            return _NOTHING
+
+        self.apply(ask)
+        return found[0]
 
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int
@@ -128,12 +144,8 @@ class GroupShard:
             producer, committed=committed, coordinator_epoch=coordinator_epoch
         )
 
-    def touched(self) -> None:
-        """A deadline moved without a decision, as heartbeats do."""
-        if self._alarm is None:
-            self._set_alarm()
-
     def close(self) -> None:
+        self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
         self._turn_away(ErrorCode.NOT_COORDINATOR)

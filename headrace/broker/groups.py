@@ -101,13 +101,14 @@ class GroupCoordinator:
     async def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        # It says nothing that could be taken back, so it does not wait for the disk.
+        now_ms = self._clock.monotonic_ms()
         shard = await self.shard_of(group_id)
-        error = shard.machine.groups.heartbeat(
-            group_id, member_id, instance_id, generation, self._clock.monotonic_ms()
+        # It says nothing that could be taken back, so it does not wait for the disk.
+        return shard.peek(
+            lambda machine: machine.groups.heartbeat(
+                group_id, member_id, instance_id, generation, now_ms
+            )
         )
-        shard.touched()
-        return error
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[LeaverAnswer, ...]:
         shard = await self.shard_of(group_id)

@@ -81,11 +81,14 @@ class GroupMetadata:
     live: object | None = field(default=None, compare=False, repr=False)
 
 
+GroupRecord = OffsetCommit | GroupMetadata
+
+
 class RecordType(NamedTuple):
     """How one type of record is read: the rest of its key, then its version and value."""
 
     name: str
-    read: Callable[[Reader, Reader | None], object]
+    read: Callable[[Reader, Reader | None], GroupRecord]
 
 
 def _read_offset_commit(key: Reader, value: Reader | None) -> OffsetCommit:
@@ -238,8 +241,6 @@ def _write_stored_member(value: Writer, member: StoredMember) -> None:
     value.sized_bytes(member.assignment)
 
 
-GroupRecord = OffsetCommit | GroupMetadata
-
 WRITERS: Mapping[type, Callable[..., tuple[bytes, bytes | None]]] = {
     OffsetCommit: _write_offset_commit,
     GroupMetadata: _write_group_metadata,
@@ -257,9 +258,6 @@ class GroupCodec:
         try:
             reader = Reader(key or b"")
             row = RECORD_TYPES.get(reader.int16())
-            if row is None:
-                return None
-            found = row.read(reader, None if value is None else Reader(value))
+            return row and row.read(reader, None if value is None else Reader(value))
         except ValueError:
             return None
-        return found if isinstance(found, OffsetCommit | GroupMetadata) else None

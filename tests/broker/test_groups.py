@@ -276,6 +276,18 @@ async def test_after_a_failed_sync_waiting_members_are_sent_to_find_their_coordi
 
 
 @virtually
+async def test_what_a_failed_sync_lost_is_not_shown():
+    world = World(MemoryTopic(1))
+    (journal,) = world.topic.journals
+    member_id = await world.member()
+    journal.fail_sync = True
+    with pytest.raises(KafkaError):
+        await world.commit(9, "other")
+    assert await world.fetched("other") is None
+    assert await world.groups.heartbeat("g", member_id, None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@virtually
 async def test_a_client_that_goes_away_while_it_waits_is_forgotten():
     world = World()
     leader = await world.member()
@@ -295,6 +307,8 @@ async def test_a_stopping_broker_turns_away_those_who_wait():
     world.groups.close()
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         await parked
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        await world.join(new_id="third")
 
 
 @virtually

@@ -145,6 +145,8 @@ JOIN = {
     "protocols": RANGE,
 }
 
+ANYWHERE = {"host": "", "port": 0, "node_id": 0}
+
 HEARTBEAT = {"group_id": "g", "generation_id": 1, "member_id": "x"}
 
 
@@ -365,12 +367,12 @@ def groups_that_are_looked_at(session: Session) -> None:
 def coordinators(session: Session) -> None:
     for version in range(4):
         answer = session.client.ask("find_coordinator", version, key="g")
-        answer.port = answer.host = answer.node_id = 0
+        vars(answer).update(ANYWHERE)
         session.say(answer)
     for version in (4, 5, 6):
         answer = session.client.ask("find_coordinator", version, coordinator_keys=["g", "h"])
         for each in answer.coordinators:
-            each.port = each.host = each.node_id = 0
+            vars(each).update(ANYWHERE)
         session.say(answer)
     session.ask("find_coordinator", 5, key_type=2, coordinator_keys=["g:x:0"])
     session.ask("find_coordinator", 6, key_type=2, coordinator_keys=["g"])
@@ -409,10 +411,13 @@ def prepare(client: Client) -> None:
     """Two topics, no groups, and a coordinator that is ready."""
     topics = [Message(name=name, num_partitions=2, replication_factor=1) for name in ("t1", "t2")]
     client.ask("create_topics", 5, topics=topics, timeout_ms=10_000)
-    while client.ask("find_coordinator", 3, key="g").error_code:
-        pass
-    while (found := client.ask("list_groups", 4)).error_code:
-        pass
+    for group_id in ("g", "nobody", "other", ""):
+        while client.ask("find_coordinator", 3, key=group_id).error_code:
+            pass
+        # Kafka loads its fifty shards one by one.
+        while client.ask("describe_groups", 4, groups=[group_id]).groups[0].error_code:
+            pass
+    found = client.ask("list_groups", 4)
     for group in found.groups:
         described = client.ask("describe_groups", 4, groups=[group.group_id])
         for member in described.groups[0].members:
