@@ -12,7 +12,7 @@ from headrace.broker.waits import Wait
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.origin import Origin
 from headrace.log.partition_log import Appended, PartitionLog
-from headrace.log.segment import FileSlice
+from headrace.log.reading import FileSlice
 from headrace.log.settings import TopicSettings
 from headrace.log.store import Store
 from headrace.log.sync_ticket import SyncTicket

@@ -17,7 +17,7 @@ from headrace.broker.fetch_sessions import (
 from headrace.broker.partitions import Isolation, Partition
 from headrace.broker.waits import Wait
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log.segment import FileSlice
+from headrace.log.reading import FileSlice
 from headrace.log.txn_index import AbortedTxn
 from headrace.protocol.fetch import (
     FetchRequest,
