@@ -72,6 +72,8 @@ class Filesystem(Protocol):
 
     def total_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
     def max_open_files(self) -> int: ...
 
 
@@ -225,6 +227,10 @@ class OsFilesystem:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def total_bytes(self, path: str) -> int:
         status = os.statvfs(path)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,23 +31,39 @@ def partition_name(topic: str, index: int) -> str:
     return f"{topic}-{index}"
 
 
+class _Turns:
+    """Checkpoints are written one at a time, and none after a later one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.taken = 0
+        self.written = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Offsets taken at one moment; `write` may run on any thread."""
 
     filesystem: Filesystem
     directory: str
+    turns: _Turns
+    turn: int
     recovery_points: Mapping[tuple[str, int], int]
     log_starts: Mapping[tuple[str, int], int]
 
     def write(self) -> None:
         """Put both files on stable storage, or raise OSError."""
-        for name, offsets in (
-            (checkpoints.LOG_STARTS, self.log_starts),
-            (checkpoints.RECOVERY_POINTS, self.recovery_points),
-        ):
-            content = checkpoints.write_offsets(offsets)
-            self.filesystem.write_atomic(join(self.directory, name), content)
+        with self.turns.lock:
+            if self.turn < self.turns.written:
+                # A later one is on disk, and it says more.
+                return
+            for name, offsets in (
+                (checkpoints.LOG_STARTS, self.log_starts),
+                (checkpoints.RECOVERY_POINTS, self.recovery_points),
+            ):
+                content = checkpoints.write_offsets(offsets)
+                self.filesystem.write_atomic(join(self.directory, name), content)
+            self.turns.written = self.turn
 
 
 class Store:
@@ -65,6 +82,7 @@ class Store:
         self.data_dir = data_dir.rstrip("/") or "/"
         self.logs: dict[str, PartitionLog] = {}
         self._clock = clock
+        self._turns = _Turns()
         # Before the lock: a directory of a newer format is left as it is.
         meta = self._read_meta(node_id, cluster_id)
         self._make_directory(self.data_dir)
@@ -227,7 +245,11 @@ class Store:
             log_starts[topic, int(index)] = log.log_start_offset
         if (recovery_points, log_starts) == self._written:
             return None
-        return Checkpoint(self.filesystem, self.data_dir, recovery_points, log_starts)
+        turns = self._turns
+        turns.taken += 1
+        return Checkpoint(
+            self.filesystem, self.data_dir, turns, turns.taken, recovery_points, log_starts
+        )
 
     def finish_checkpoint(self, checkpoint: Checkpoint) -> None:
         """The checkpoint is on stable storage: segments below its log starts may go."""

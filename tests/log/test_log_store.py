@@ -229,3 +229,18 @@ def test_a_full_disk_refuses_a_new_partition_and_lets_the_broker_stop():
     store = opened(filesystem)
     assert not store.clean
     assert store.create("more", 0, OTHER, SETTINGS).log_end_offset == 0
+
+
+def test_a_checkpoint_begun_earlier_never_overwrites_a_later_one():
+    filesystem = MemoryFilesystem()
+    store = opened(filesystem)
+    log = store.create("orders", 0, ID, SETTINGS)
+    log.append(batch(b"a", b"b"))
+    sync(log)
+    early = store.begin_checkpoint()
+    assert early is not None
+    log.delete_records(2)
+    store.checkpoint()
+    early.write()
+    store.finish_checkpoint(early)
+    assert filesystem.read("/data/log-start-offset-checkpoint") == b"0\n1\norders 0 2\n"
