@@ -72,8 +72,6 @@ class Filesystem(Protocol):
 
     def total_bytes(self, path: str) -> int: ...
 
-    def total_bytes(self, path: str) -> int: ...
-
     def max_open_files(self) -> int: ...
 
 
@@ -227,10 +225,6 @@ class OsFilesystem:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
-
-    def total_bytes(self, path: str) -> int:
-        status = os.statvfs(path)
-        return status.f_blocks * status.f_frsize
 
     def total_bytes(self, path: str) -> int:
         status = os.statvfs(path)

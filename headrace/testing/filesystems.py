@@ -278,10 +278,6 @@ class MemoryFilesystem:
         self._directory(path)
         return 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
 
-    def total_bytes(self, path: str) -> int:
-        self._directory(path)
-        return 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
-
     def max_open_files(self) -> int:
         return disk.MIN_OPEN_FILES
 
