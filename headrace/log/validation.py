@@ -30,8 +30,16 @@ from headrace.protocol.records import (
 
 CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LAST_CODEC: Final = 4
-# What gzip, lz4 and zstd data start with; snappy comes in two framings and has no such bytes.
-_FIRST_BYTES: Final = {1: b"\x1f\x8b", 3: b"\x04\x22\x4d\x18", 4: b"\x28\xb5\x2f\xfd"}
+SNAPPY: Final = 2
+# What gzip, framed snappy, lz4 and zstd data start with.
+_FIRST_BYTES: Final = {
+    1: b"\x1f\x8b",
+    SNAPPY: b"\x82SNAPPY\x00",
+    3: b"\x04\x22\x4d\x18",
+    4: b"\x28\xb5\x2f\xfd",
+}
+# No snappy block grows more than this: at best three bytes stand for 64.
+_SNAPPY_RATIO: Final = 22
 # Length, attributes, two deltas, two lengths and a count, at one byte each.
 LEAST_RECORD_BYTES: Final = 7
 # The least length of an entry that any Kafka wrote.
@@ -170,34 +178,51 @@ def _check_counts(batch: BatchView) -> None:
 
 def _check_body(batch: BatchView) -> None:
     """A look at the first bytes: no proof, but clients that write nonsense fail it."""
-    start = batch.position + HEADER_BYTES
     codec = batch.compression
-    buffer = batch.buffer
     if codec:
         if codec > LAST_CODEC:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown")
-        magic = _FIRST_BYTES.get(codec)
-        if magic is not None and buffer[start : start + len(magic)] != magic:
+        start = batch.position + HEADER_BYTES
+        magic = _FIRST_BYTES[codec]
+        if batch.buffer[start : start + len(magic)] != magic and not _bare_snappy(batch):
             raise KafkaError(ErrorCode.INVALID_RECORD, f"the records are not of codec {codec}")
         return
     size = batch.batch_length + LENGTH_OVERHEAD - HEADER_BYTES
     count = batch.record_count
     if size < count * LEAST_RECORD_BYTES:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{size} bytes cannot hold {count} records")
-    # The first length, a zigzag varint: one record must fill the batch, several must not.
-    first, shift, used = 0, 0, 0
-    while True:
-        byte = buffer[start + used]
-        first |= (byte & 0x7F) << shift
-        used += 1
-        if byte < 0x80 or used == 5:
-            break
-        shift += 7
-    needed = used + (first >> 1) + (count - 1) * LEAST_RECORD_BYTES
-    if first & 1 or needed > size or (count == 1 and needed != size):
+    # One record must fill the batch, the first of several must leave room for the others.
+    zigzag, used = _varint(batch)
+    needed = used + (zigzag >> 1) + (count - 1) * LEAST_RECORD_BYTES
+    if zigzag & 1 or needed > size or (count == 1 and needed != size):
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{count} records do not fill {size} bytes as they should"
         )
+
+
+def _bare_snappy(batch: BatchView) -> bool:
+    """Whether this may be a block of snappy without a frame, which Kafka takes as well."""
+    size = batch.batch_length + LENGTH_OVERHEAD - HEADER_BYTES
+    if batch.compression != SNAPPY or size < LEAST_RECORD_BYTES:
+        return False
+    length, used = _varint(batch)
+    # A block cannot start by copying what came before.
+    literal = batch.buffer[batch.position + HEADER_BYTES + used] & 3 == 0
+    # At worst six bytes become seven, and a few more.
+    least = max(batch.record_count * LEAST_RECORD_BYTES, (size - 32) * 6 // 7)
+    return literal and least <= length <= size * _SNAPPY_RATIO
+
+
+def _varint(batch: BatchView) -> tuple[int, int]:
+    """The number the body starts with, unsigned, and how many bytes it takes, at most five."""
+    start = batch.position + HEADER_BYTES
+    value = used = 0
+    while True:
+        byte = batch.buffer[start + used]
+        value |= (byte & 0x7F) << (7 * used)
+        used += 1
+        if byte < 0x80 or used == 5:
+            return value, used
 
 
 def _header_is_enough(batch: BatchView, settings: TopicSettings, now_ms: int) -> bool:

@@ -1,5 +1,6 @@
 import struct
 
+import cramjam
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -79,6 +80,7 @@ REFUSED_MORE_CLEARLY = {
     "codec 5": (put(batch(), ">h", ATTRIBUTES, 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "codec 7": (put(batch(), ">h", ATTRIBUTES, 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "no gzip": (put(batch(), ">h", ATTRIBUTES, 1), INVALID),
+    "no snappy": (put(batch(9), ">h", ATTRIBUTES, 2), INVALID),
     "no lz4": (put(batch(), ">h", ATTRIBUTES, 3), INVALID),
     "no zstd": (put(batch(), ">h", ATTRIBUTES, 4), INVALID),
     "length 2^31-1": (put(batch(), ">i", LENGTH, 2**31 - 1, fix=False), INVALID),
@@ -127,6 +129,16 @@ def test_the_usual_batch_is_not_decoded(monkeypatch):
     for codec in range(5):
         check(batch(3, compression=codec))
         check(batch(3, compression=codec), message_timestamp_type="LogAppendTime")
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20), st.integers(1, 200))
+def test_snappy_without_a_frame_is_taken_as_kafka_takes_it(values, repeat):
+    plain = write_batch([Record(timestamp=NOW, value=it * repeat) for it in values])
+    content = bytearray(plain[:61] + bytes(cramjam.snappy.compress_raw(bytes(plain[61:]))))
+    content = put(content, ">i", LENGTH, len(content) - 12)
+    content = put(content, ">h", ATTRIBUTES, 2)
+    [view] = check(content, max_message_bytes="10000000").batches
+    assert [row.value for row in view.records()] == [it * repeat for it in values]
 
 
 def test_one_long_record_needs_a_longer_varint():
