@@ -14,6 +14,8 @@ from headrace.testing.broker_process import BrokerProcess
 CYCLES = int(os.environ.get("HEADRACE_CRASH_CYCLES", "10"))
 TOPIC, PARTITIONS = "survivors", 3
 LONGEST_RUN_S = 0.5
+# Large enough for segments to roll while brokers are killed.
+RECORD_BYTES = 500
 FLUSH_LIMIT_S = 60.0
 READ_LIMIT_S = 60.0
 
@@ -52,7 +54,7 @@ class Load:
             for partition in range(PARTITIONS):
                 if self.sent[partition] - len(self.acknowledged[partition]) > 500:
                     continue
-                value = str(self.sent[partition]).encode()
+                value = str(self.sent[partition]).encode().ljust(RECORD_BYTES)
                 self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._note)
                 self.sent[partition] += 1
             self._producer.poll(0.001)
@@ -88,7 +90,7 @@ def read_everything(bootstrap: str) -> list[list[tuple[int, int]]]:
 def test_acknowledged_records_survive_every_kill(caching: str) -> None:
     source = random.Random(CYCLES)
     kills = CYCLES if caching == "false" else max(2, CYCLES // 5)
-    with BrokerProcess({"log.write.caching": caching, "log.segment.bytes": "65536"}) as broker:
+    with BrokerProcess({"log.write.caching": caching, "log.segment.bytes": "1048576"}) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
             created.result(30)
