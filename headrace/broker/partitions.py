@@ -87,7 +87,9 @@ class Partition:
         self._appended_bytes += len(records)
         if self._write_caching:
             self._advance(appended.last_offset + 1, self._appended_bytes)
-            if self._sync_timer is None:
+            if appended.last_offset - self.log.synced_offset >= self.settings.flush_messages:
+                self._flusher.schedule(self)
+            elif self._sync_timer is None:
                 self._sync_later()
         else:
             self._flusher.schedule(self)

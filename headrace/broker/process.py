@@ -133,6 +133,9 @@ async def _drain(broker: Broker, server: Server) -> None:
     await server.drain(timeout_s / 2)
     server.stop()
     broker.cancel_tasks()
+    for partition in broker.partitions.all():
+        # What closing would sync one by one, several threads do faster.
+        broker.flusher.schedule(partition)
     try:
         async with asyncio.timeout(timeout_s / 2):
             await broker.flusher.drain()
