@@ -86,7 +86,8 @@ class TopicSettings:
         kind=Kind.INT,
         check=between(1, 9, besides=-1),
         synonyms=(Synonym("compression.gzip.level"),),
-        doc="How hard gzip tries when compression.type is gzip.",
+        inert=True,
+        doc="Kept and shown; batches are packed anew at the level gzip has by default.",
     )
     compression_lz4_level: int = setting(
         name="compression.lz4.level",
@@ -94,7 +95,8 @@ class TopicSettings:
         kind=Kind.INT,
         check=between(1, 17),
         synonyms=(Synonym("compression.lz4.level"),),
-        doc="How hard lz4 tries when compression.type is lz4.",
+        inert=True,
+        doc="Kept and shown; batches are packed anew at the level lz4 has by default.",
     )
     compression_zstd_level: int = setting(
         name="compression.zstd.level",
@@ -102,7 +104,8 @@ class TopicSettings:
         kind=Kind.INT,
         check=between(-131072, 22),
         synonyms=(Synonym("compression.zstd.level"),),
-        doc="How hard zstd tries when compression.type is zstd.",
+        inert=True,
+        doc="Kept and shown; batches are packed anew at the level zstd has by default.",
     )
     delete_retention_ms: int = setting(
         name="delete.retention.ms",

@@ -246,8 +246,6 @@ def _decoded(
         rows = list(batch.records())
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"the records are malformed: {error}") from None
-    if any(row.offset != index for index, row in enumerate(rows)):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "offset deltas must count up from 0")
     _check_records(batch, rows, settings, now_ms)
     kind = settings.compression_type
     if kind != "producer" and CODECS[kind] != batch.compression:
