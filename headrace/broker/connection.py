@@ -126,7 +126,6 @@ class Connection:
         self._shared.on_close(self)
 
     def _on_readable(self) -> None:
-        self.active_at = self._shared.loop.time()
         self._guarded(self._read_inbox if self._inbox else self._read_window)
 
     def _on_writable(self) -> None:
@@ -177,6 +176,7 @@ class Connection:
         if count == 0:
             self.close()
             return
+        self.active_at = self._shared.loop.time()
         rest = self._handle_frames(window, 0, count)
         if rest < count and not self.closed:
             self._inbox.hold(window[rest:count])
@@ -195,6 +195,7 @@ class Connection:
         if count == 0:
             self.close()
             return
+        self.active_at = self._shared.loop.time()
         self._inbox.end += count
         self._handle_inbox()
 
