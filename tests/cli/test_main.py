@@ -4,8 +4,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from typer.main import get_command
@@ -114,14 +116,24 @@ def test_a_listener_that_does_not_speak_kafka_is_told_apart() -> None:
     assert "does not speak Kafka's protocol" in err
 
 
-def follow(bootstrap: str, topic: str) -> "subprocess.Popen[bytes]":
+@contextmanager
+def follow(bootstrap: str, topic: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A consumer that follows the topic from its beginning, in a process of its own."""
-    return subprocess.Popen(
+    following = subprocess.Popen(
         [sys.executable, "-m", "headrace", "consume", topic, "--from-beginning"],
-        env={**os.environ, "HEADRACE_BOOTSTRAP": bootstrap},
+        # Python must buffer as it does for a user, so that forgetting to flush would show.
+        env={**os.environ, "HEADRACE_BOOTSTRAP": bootstrap, "PYTHONUNBUFFERED": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    # Whatever goes wrong, its pipes end, and with them the reads that wait for them.
+    too_late = threading.Timer(WAIT_S, following.kill)
+    too_late.start()
+    try:
+        with following:
+            yield following
+    finally:
+        too_late.cancel()
 
 
 def test_following_prints_records_as_they_come_and_ends_at_ctrl_c(

@@ -37,3 +37,9 @@ def test_a_partition_that_starts_at_its_end_is_done_before_it_begins() -> None:
 def test_starts_are_counted_so_that_two_can_be_refused() -> None:
     assert Start().given == 0
     assert Start(from_beginning=True, offset=0, time_ms=0).given == 3
+
+
+def test_a_record_beyond_the_end_is_left_out_even_if_those_before_it_are_gone() -> None:
+    remaining = Remaining({PLACES[0]: 0}, {PLACES[0]: 5})
+    assert not remaining.wants(PLACES[0], 5)
+    assert not remaining
