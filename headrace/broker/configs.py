@@ -61,7 +61,8 @@ def describe(
     layers = broker.topics.layers
     if kind == TOPIC_RESOURCE:
         check_name(name)
-        return described_topic(broker.catalog.topic(name).configs, layers, names)
+        in_force = broker.topics.settings_of(broker.catalog.topic(name))
+        return described_topic(in_force.stated, layers, names)
     if kind != BROKER_RESOURCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     if name == ALL_BROKERS:
@@ -176,10 +177,11 @@ def _parts(text: str | None) -> list[str]:
 
 
 def _check(broker: Broker, resource: Resource, changes: Changes) -> None:
-    kept = {name: text for name, text in stated(broker, resource).items() if name not in changes}
     added = {name: text for name, text in changes.items() if text is not None}
     try:
         if resource.kind == TOPIC_RESOURCE:
+            in_force = broker.topics.settings_of(broker.catalog.topic(resource.name))
+            kept = {name: text for name, text in in_force.stated.items() if name not in changes}
             validate_overrides({**kept, **added}, broker.settings.topic_defaults)
             return
         fixed = [name for name in added if find(BrokerSettings, name).dynamic is Dynamic.READ_ONLY]

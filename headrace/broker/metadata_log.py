@@ -135,6 +135,8 @@ class MetadataLog:
         own = TopicSettings.resolve(settings, SETTINGS)
         journal = store.open(METADATA_TOPIC, 0, METADATA_TOPIC_ID, own)
         self._partition = Partition(journal, own, flusher, METADATA_TOPIC_ID)
+        # The directory may be one that Kafka wrote, and then is at a later epoch.
+        self._partition.leader_epoch = max(journal.leader_epochs.latest, 0)
         self._snapshots = Snapshots(store.filesystem, journal.directory)
         self._clock = clock
         self._max_bytes = settings.metadata_log_max_record_bytes_between_snapshots

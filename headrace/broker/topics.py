@@ -12,7 +12,7 @@ from headrace.broker.metadata_log import MetadataLog
 from headrace.broker.packed_topics import PackedTopics
 from headrace.broker.partitions import Partition
 from headrace.broker.producer_ids import ProducerIds
-from headrace.broker.settings import effective
+from headrace.broker.settings import BrokerSettings, effective
 from headrace.coordination.catalog import (
     Catalog,
     ConfigsChanged,
@@ -33,7 +33,7 @@ from headrace.log.checkpoints import PARTITION_METADATA, read_partition_metadata
 from headrace.log.filesystem import join
 from headrace.log.settings import TopicSettings, validate_overrides
 from headrace.log.store import partition_name
-from headrace.settings import Layers
+from headrace.settings import Layers, find
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +95,10 @@ class Topics:
 
     @property
     def layers(self) -> Layers:
-        """Everything said about this broker's settings, by who said it."""
+        """Everything said about this broker's settings that it can take, by who said it."""
         return Layers(
-            dynamic_broker=self.catalog.broker_configs(str(self._broker.node_id)),
-            dynamic_default=self.catalog.broker_configs(""),
+            dynamic_broker=_accepted(self.catalog.broker_configs(str(self._broker.node_id))),
+            dynamic_default=_accepted(self.catalog.broker_configs("")),
             static=self._static,
         )
 
@@ -353,6 +353,18 @@ class Topics:
         topic = Topic(name, topic_id, max(known) + 1)
         await self.shard.run(lambda: self.catalog.adopt_topic(topic))
         log.info("topic adopted topic=%s id=%s partitions=%d", name, topic_id, topic.partitions)
+
+
+def _accepted(texts: Mapping[str, str]) -> dict[str, str]:
+    """Without what another version of a broker may have written, and this one does not know."""
+    accepted = {}
+    for name, text in texts.items():
+        try:
+            find(BrokerSettings, name).parse(text)
+            accepted[name] = text
+        except SettingError as error:
+            log.warning("broker setting left out reason=%s", error)
+    return accepted
 
 
 def _directory_id(text: str) -> UUID | None:

@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.broker.topics import Topics
+from headrace.coordination.metadata_records import ConfigRecord
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import Message
 from headrace.testing.filesystems import MemoryFilesystem, nothing
@@ -216,6 +217,22 @@ def test_a_broker_setting_that_cannot_change_is_refused(name, edit, code):
         assert not admin.harness.broker.catalog.broker_names()
 
     on_broker(scenario)
+
+
+def test_settings_of_another_version_are_left_out_and_do_no_harm(caplog):
+    async def scenario(admin):
+        broker = admin.harness.broker
+        for kind, name in ((TOPIC, "orders"), (BROKER, ""), (BROKER, "1")):
+            broker.catalog.replay(ConfigRecord(kind, name, "from.the.future", "1"))
+        await admin.edit(BROKER, "", ("log.roll.ms", SET, "9000"))
+        assert admin.harness.partition("orders").settings.segment_ms == 9000
+        assert "from.the.future" not in await admin.describe(TOPIC, "orders")
+        assert "from.the.future" not in await admin.describe(BROKER, "1")
+        assert await admin.edit(TOPIC, "orders", ("retention.ms", SET, "6000")) is ErrorCode.NONE
+        assert await admin.value(TOPIC, "orders", "retention.ms") == ("6000", 1)
+
+    on_broker(scenario)
+    assert "left out" in caplog.text
 
 
 def test_dynamic_broker_settings_survive_a_restart():
