@@ -166,12 +166,13 @@ class SegmentIndexes:
             self._offset_of_max_timestamp = time[1] + self._base_offset
             start = self._batches.start_of_walk(MAX_OFFSET)
         # The entries may end before the batches do; without entries the indexes were lost.
-        seen = 0
+        seen = last_bytes = 0
         for position, batch in self._batches.headers(start):
-            seen = position + batch.size - start
+            last_bytes = batch.size
+            seen = position + last_bytes - start
             if batch.max_timestamp > self._max_timestamp:
                 self._max_timestamp = batch.max_timestamp
                 self._offset_of_max_timestamp = batch.last_offset
         self._unindexed_bytes = seen
-        if seen > 2 * self.interval_bytes + batch.size + HEADER_BYTES:
+        if seen > 2 * self.interval_bytes + last_bytes + HEADER_BYTES:
             self.rebuild()
