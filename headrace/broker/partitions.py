@@ -31,6 +31,11 @@ class Isolation(IntEnum):
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
+    @classmethod
+    def of(cls, level: int) -> "Isolation":
+        """A level that Kafka does not have shows no more than the stricter one it has."""
+        return cls.READ_COMMITTED if level else cls.READ_UNCOMMITTED
+
 
 class Partition:
     """A log whose readers see only what is below the high watermark.

@@ -65,9 +65,7 @@ class Fetch:
     def __init__(self, broker: Broker, version: int, request: FetchRequest) -> None:
         self._broker = broker
         self._version = version
-        self._isolation = (
-            Isolation.READ_COMMITTED if request.isolation_level else Isolation.READ_UNCOMMITTED
-        )
+        self._isolation = Isolation.of(request.isolation_level)
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._incremental = request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)

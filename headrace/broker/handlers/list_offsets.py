@@ -41,7 +41,7 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
         for partition in topic.partitions
     )
     # Only consumers are held to what is visible; a replica or a debugging tool sees all.
-    isolation = Isolation(request.isolation_level) if request.replica_id == CONSUMER else None
+    isolation = Isolation.of(request.isolation_level) if request.replica_id == CONSUMER else None
     topics = []
     for topic in request.topics:
         # Kafka answers a partition that is asked for twice once.
