@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.group_shard import GroupShard, Spawn
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+
+
+# Java's hash of a group id costs 4 us, and a group asks many times a second.
+_index_of = lru_cache(maxsize=10_000)(partition_of)
 
 
 class Journals(Protocol):
@@ -76,7 +80,7 @@ class GroupCoordinator:
             async with self._creation:
                 if not self._shards:
                     self._open(await self._journals.create())
-        return self._shards[partition_of(group_id, len(self._shards))]
+        return self._shards[_index_of(group_id, len(self._shards))]
 
     def shard_at(self, index: int) -> GroupShard:
         """By the index of its partition, for markers."""

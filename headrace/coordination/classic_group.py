@@ -175,26 +175,24 @@ class ClassicGroup:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        names = {each.name for each in protocols}
         if self.is_empty:
-            return bool(protocol_type) and bool(names)
-        return self.protocol_type == protocol_type and not names.isdisjoint(self._candidates(names))
+            return bool(protocol_type) and bool(protocols)
+        return self.protocol_type == protocol_type and any(
+            self._all_support(each.name) for each in protocols
+        )
 
     def selected_protocol(self) -> str:
         """The protocol that everyone supports and most members prefer."""
-        candidates = self._candidates(None)
+        names = frozenset(name for member in self.members.values() for name in member.names)
+        candidates = {name for name in names if self._all_support(name)}
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
-    def _candidates(self, names: set[str] | None) -> set[str]:
-        found = names
-        for member in self.members.values():
-            offered = {each.name for each in member.protocols}
-            found = offered if found is None else found & offered
-        return found or set()
+    def _all_support(self, protocol: str) -> bool:
+        return all(protocol in member.names for member in self.members.values())
 
     # Each of these gives the group as it will be.
 

@@ -1,7 +1,7 @@
 """One member of a classic group: what it asked for, and which of its answers are parked."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.coordination.group_records import StoredMember
@@ -29,6 +29,11 @@ class Member:
     is_new: bool = False
     join_ticket: int | None = None
     sync_ticket: int | None = None
+    names: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
+    """Of the protocols; kept because every join asks it of every member."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(each.name for each in self.protocols))
 
     @property
     def satisfies_heartbeat(self) -> bool:
