@@ -139,57 +139,49 @@ def read_fetch(version: int, buffer: memoryview, position: int, end: int) -> Fet
 
 def _read(version: int, buffer: memoryview, position: int, end: int) -> FetchRequest:
     flexible = version >= FLEXIBLE_FROM
-    replica_id, session_id, session_epoch = CONSUMER_REPLICA_ID, 0, -1
-    if version >= 15:
-        limits = _LIMITS_V15.unpack_from(buffer, position)
-        position += _LIMITS_V15.size
-        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = limits
-    elif version >= 7:
-        limits = _LIMITS_V7.unpack_from(buffer, position)
-        position += _LIMITS_V7.size
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = limits
-    else:
-        limits = _LIMITS_V4.unpack_from(buffer, position)
-        position += _LIMITS_V4.size
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = limits
+    limits, position = _limits_at(version, buffer, position)
     topics, position = _read_topics(version, buffer, position, end)
     forgotten: list[ForgottenTopic] = []
-    rack_id: str = ""
+    rack_id = ""
     cluster_id = None
     if version >= 7:
         forgotten, position = _read_forgotten(version, buffer, position, end)
     if version >= 11:
         rack_id, position = name_at(buffer, position, end, flexible=flexible)
+    replica_id = None
     if flexible:
         if buffer[position] != 0:
-            cluster_id, replica_id = _read_tags(buffer, position, end, replica_id)
+            cluster_id, replica_id = _read_tags(version, buffer, position, end)
         position = skip_tags(buffer, position, end)
     if position > end:
         raise Malformed(f"the request is {position - end} bytes short")
-    return FetchRequest(
-        replica_id,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation,
-        session_id,
-        session_epoch,
-        topics,
-        forgotten,
-        rack_id,
-        cluster_id,
-    )
+    if replica_id is not None:
+        limits = (replica_id, *limits[1:])
+    return FetchRequest(*limits, topics, forgotten, rack_id, cluster_id)
+
+
+def _limits_at(
+    version: int, buffer: memoryview, position: int
+) -> tuple[tuple[int, int, int, int, int, int, int], int]:
+    """The fields of a request before its topics, from replica id to session epoch."""
+    if version >= 15:
+        limits = _LIMITS_V15.unpack_from(buffer, position)
+        return (CONSUMER_REPLICA_ID, *limits), position + _LIMITS_V15.size
+    if version >= 7:
+        return _LIMITS_V7.unpack_from(buffer, position), position + _LIMITS_V7.size
+    return (*_LIMITS_V4.unpack_from(buffer, position), 0, -1), position + _LIMITS_V4.size
 
 
 def _read_tags(
-    buffer: memoryview, position: int, end: int, replica_id: int
-) -> tuple[str | None, int]:
-    cluster_id = None
+    version: int, buffer: memoryview, position: int, end: int
+) -> tuple[str | None, int | None]:
+    """The cluster id, and the replica id where it is among the tagged fields."""
+    cluster_id = replica_id = None
     for tag, start, stop in tags_at(buffer, position, end):
         if tag == _CLUSTER_ID_TAG:
             cluster_id, _ = text_at(buffer, start, stop, flexible=True)
-        elif tag == _REPLICA_STATE_TAG:
-            replica_id, _ = _REPLICA_STATE.unpack_from(buffer, start)
+        elif tag == _REPLICA_STATE_TAG and version >= 15:
+            replica_id, _ = _REPLICA_STATE.unpack(buffer[start : start + _REPLICA_STATE.size])
     return cluster_id, replica_id
 
 

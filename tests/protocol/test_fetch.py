@@ -222,3 +222,13 @@ def test_forgotten_partitions_are_bounded(monkeypatch):
     monkeypatch.setattr(fetch, "MAX_ELEMENTS", 10)
     with pytest.raises(Malformed, match="more than 10"):
         read_fetch(7, memoryview(body), 0, len(body))
+
+
+def test_a_replica_is_named_by_a_tagged_field_only_from_15_on():
+    state = Message(replica_id=5, replica_epoch=9)
+    body = write_request(FETCH, 15, Message(replica_state=state, cluster_id="c"))
+    request = read_fetch(15, memoryview(body), 0, len(body))
+    assert (request.replica_id, request.cluster_id) == (5, "c")
+    plain = write_request(FETCH, 14, Message(replica_id=7))
+    tagged = plain[:-1] + b"\x01\x01\x0d" + struct.pack(">iqb", 5, 9, 0)
+    assert read_fetch(14, memoryview(tagged), 0, len(tagged)).replica_id == 7
