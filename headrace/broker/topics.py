@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 Add = Callable[[str, int, UUID, TopicSettings], Partition]
 
+AT_ONCE = 32
+"""Directories made or renamed before the loop gets its turn: a few milliseconds of it."""
+
 MAX_ADOPTED_INDEX = 10_000
 """A directory found with a larger partition number is no partition of ours."""
 
@@ -113,7 +116,7 @@ class Topics:
         )
         for effect in effects:
             if isinstance(effect, TopicCreated) and not validate_only:
-                self._create_partitions(effect.topic.topic_id)
+                await self._create_partitions(effect.topic.topic_id)
                 _say_created(effect)
         await self._after_change()
         return effects
@@ -145,10 +148,8 @@ class Topics:
         """The topics are gone from the catalog and from sight; their files go a little later."""
         effects = await self.shard.run(lambda: self.catalog.delete_topics(topic_ids))
         for effect in effects:
-            self._delete_partitions(effect.topic)
+            await self._delete_partitions(effect.topic)
             log.info("topic deleted topic=%s id=%s", effect.topic.name, effect.topic.topic_id)
-        if effects:
-            self._broker.spawn(self._sweep())
         await self._after_change()
         return effects
 
@@ -163,7 +164,7 @@ class Topics:
         )
         for effect in effects:
             if isinstance(effect, PartitionsAdded) and not validate_only:
-                self._create_partitions(effect.topic.topic_id)
+                await self._create_partitions(effect.topic.topic_id)
         await self._after_change()
         return effects
 
@@ -225,24 +226,30 @@ class Topics:
         last = self._served(topic.name, topic.partitions - 1)
         return last is not None and last.topic_id == topic.topic_id
 
-    def repair(self) -> None:
+    async def repair(self) -> None:
         """Try again to create what a failing disk left undone."""
         for topic_id in list(self._incomplete):
             try:
-                self._create_partitions(topic_id)
+                await self._create_partitions(topic_id)
             except KafkaError as error:
                 log.warning("topic still incomplete id=%s reason=%s", topic_id, error)
                 return
 
-    def _create_partitions(self, topic_id: UUID) -> None:
-        """Idempotent, and true to the catalog of this moment: a topic may be gone again."""
-        self._incomplete.add(topic_id)
-        topic = self.catalog.find(topic_id)
-        if topic is not None:
+    async def _create_partitions(self, topic_id: UUID) -> None:
+        """Idempotent, and true to the catalog of each moment: the topic may go while this runs."""
+        index = 0
+        while (topic := self.catalog.find(topic_id)) is not None and index < topic.partitions:
             settings = self.settings_of(topic)
-            for index in range(topic.partitions):
-                # Whatever lies under this name is not this topic's: it has just been created.
-                self._serve(topic, index, settings, self._broker.partitions.create)
+            end = min(index + AT_ONCE, topic.partitions)
+            try:
+                for each in range(index, end):
+                    # Whatever lies under this name is not this topic's: it has just been created.
+                    self._serve(topic, each, settings, self._broker.partitions.create)
+            except KafkaError:
+                self._incomplete.add(topic_id)
+                raise
+            index = end
+            await asyncio.sleep(0)
         self._incomplete.discard(topic_id)
 
     def _served(self, name: str, index: int) -> Partition | None:
@@ -268,15 +275,14 @@ class Topics:
         logged = partition.log.leader_epochs.latest
         partition.leader_epoch = max(topic.leader_epochs.get(index, 0), logged)
 
-    def _delete_partitions(self, topic: Topic) -> None:
+    async def _delete_partitions(self, topic: Topic) -> None:
         for index in range(topic.partitions):
             served = self._served(topic.name, index)
             if served is not None and served.topic_id == topic.topic_id:
                 self._broker.partitions.remove(topic.name, index)
+            if index % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
         self._dropped.add(topic.topic_id)
-
-    async def _sweep(self) -> None:
-        await asyncio.to_thread(self._broker.store.sweep)
 
     async def _after_change(self) -> None:
         if self._metadata_log.snapshot_due():
@@ -309,7 +315,6 @@ class Topics:
             for index in range(topic.partitions):
                 self._serve(topic, index, settings, self._broker.partitions.open)
         self._dropped.update(self.catalog.removed)
-        await self._sweep()
 
     def _is_removed(self, name: str, topic_id: UUID | None) -> bool:
         removed = self.catalog.removed

@@ -214,7 +214,7 @@ def test_directories_of_a_deleted_topic_are_removed_and_strangers_set_aside():
     put("kept-0", uuid4())
     left.mkdir("/data/nameless-0")
     names = on_broker(after_and_nameless(after), left)
-    assert not any(name.startswith("gone") for name in names)
+    assert {name.rpartition("-")[2] for name in names if name.startswith("gone")} == {"delete"}
     assert any(name.startswith("kept-0.") and name.endswith("-stray") for name in names)
 
 
@@ -342,6 +342,22 @@ def test_a_full_disk_refuses_creation_and_recovers_alone():
         assert_in_line(broker)
 
     on_broker(scenario, filesystem)
+
+
+def test_a_topic_deleted_while_it_is_being_created_leaves_nothing_behind():
+    async def scenario(broker):
+        wanted = NewTopic("orders", uuid4(), 500, 1)
+        creating = asyncio.ensure_future(broker.topics.create([wanted]))
+        while len(broker.partitions) == 0:  # noqa: ASYNC110 - each step of the loop is looked at
+            await asyncio.sleep(0)
+        assert len(broker.partitions) < 500
+        await broker.topics.delete([wanted.topic_id])
+        await creating
+        assert len(broker.partitions) == 0
+        await create(broker, "orders", 2)
+        assert_in_line(broker)
+
+    on_broker(scenario)
 
 
 def test_internal_topics_are_created_as_their_coordinators_need_them():
