@@ -53,7 +53,6 @@ class Partition:
         self.topic_id = topic_id
         self.internal = topic in INTERNAL_TOPICS
         self.log = log
-        self.settings = settings
         self.leader_epoch = 0
         self.waiters: dict[Wait, None] = {}
         self.removed = False
@@ -64,7 +63,7 @@ class Partition:
         self._unsettled: deque[tuple[int, Settled]] = deque()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._fenced: KafkaError | None = None
-        self._write_caching = settings.write_caching
+        self._use(settings)
         self.high_watermark = log.log_end_offset if self._write_caching else log.synced_offset
         self.last_stable_offset = self._stable_offset()
         if log.synced_offset < log.log_end_offset:
@@ -92,7 +91,7 @@ class Partition:
         self._appended_bytes += len(records)
         if self._write_caching:
             self._advance(appended.last_offset + 1, self._appended_bytes)
-            if appended.last_offset - self.log.synced_offset >= self.settings.flush_messages:
+            if appended.last_offset - self.log.synced_offset >= self._flush_messages:
                 self._flusher.schedule(self)
             elif self._sync_timer is None:
                 self._sync_later()
@@ -164,12 +163,19 @@ class Partition:
 
     def configure(self, settings: TopicSettings) -> None:
         """Take changed topic settings into use, from the next append on."""
-        self.settings = settings
         self.log.settings = settings
-        if self._write_caching != settings.write_caching:
-            self._write_caching = settings.write_caching
+        was_caching = self._write_caching
+        self._use(settings)
+        if was_caching != self._write_caching:
             # Readers have seen everything written under caching: it must become durable.
             self._flusher.schedule(self)
+
+    def _use(self, settings: TopicSettings) -> None:
+        self.settings = settings
+        self._write_caching = settings.write_caching
+        self._flush_messages = settings.flush_messages
+        # Whether a client's write needs a closer look; most topics never do.
+        self.guarded = self.internal or settings.min_insync_replicas > 1
 
     def log_start_moved(self) -> None:
         """Old records went away: a parked reader below the new start must hear of it."""

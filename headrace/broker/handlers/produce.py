@@ -9,6 +9,7 @@ from headrace.broker.context import Broker, Call
 from headrace.broker.exchange import SILENCE, Answer, ClientRefused, Pending
 from headrace.broker.partitions import Partition
 from headrace.errors import ErrorCode, KafkaError
+from headrace.log.validation import InvalidRecords
 from headrace.protocol.produce import (
     PartitionProduced,
     ProduceRequest,
@@ -49,14 +50,14 @@ def start(
         for index, records in topic.partitions:
             try:
                 partition = _partition(broker, version, topic, index)
-                _check(partition, call, request, records)
+                batch = _checked(partition, call, request, records)
                 if admission is not None:
                     admission.check(partition)
-                appended = partition.append(records)  # type: ignore[arg-type]  # checked above
-                if acks == ACKS_ALL and appended.last_offset >= partition.high_watermark:
+                base_offset, last_offset, time_ms, log_start, _ = partition.append(batch)
+                if acks == ACKS_ALL and last_offset >= partition.high_watermark:
                     syncing = syncing or Syncing(broker, version, answers)
-                    syncing.add(partition, appended.last_offset + 1, produced)
-                produced.append(PartitionProduced(index, 0, appended[0], appended[2], appended[3]))
+                    syncing.add(partition, last_offset + 1, produced)
+                produced.append(PartitionProduced(index, 0, base_offset, time_ms, log_start))
             except KafkaError as error:
                 produced.append(_failed(index, error))
         answers.append(TopicProduced(topic.name, topic.topic_id, produced))
@@ -152,33 +153,42 @@ def _admission(broker: Broker, version: int, request: ProduceRequest) -> Admissi
     return Admission(broker.transactions, request.transactional_id, writes, version)
 
 
-def _check(
+def _checked(
     partition: Partition, call: Call, request: ProduceRequest, records: memoryview | None
-) -> None:
-    """What is refused before the log is asked."""
+) -> memoryview:
+    """The batch, or what is refused before the log is asked."""
     if records is None or len(records) <= ATTRIBUTES_POSITION:
         raise KafkaError(ErrorCode.INVALID_RECORD, "exactly one record batch is required")
-    if partition.internal and call.client_id != ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
-    if request.acks == ACKS_ALL and partition.settings.min_insync_replicas > 1:
-        raise KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{partition} has 1 replica and min.insync.replicas is "
-            f"{partition.settings.min_insync_replicas}: lower it, or use acks=1",
-        )
+    if partition.guarded:
+        _check_guarded(partition, call, request)
     if (
-        request.transactional_id is None
+        records[ATTRIBUTES_POSITION] & TRANSACTIONAL
+        and request.transactional_id is None
         and records[MAGIC_POSITION] == MAGIC
-        and records[ATTRIBUTES_POSITION] & TRANSACTIONAL
     ):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch in a request without a transactional id",
         )
+    return records
+
+
+def _check_guarded(partition: Partition, call: Call, request: ProduceRequest) -> None:
+    if partition.internal and call.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is internal")
+    replicas = partition.settings.min_insync_replicas
+    if request.acks == ACKS_ALL and replicas > 1:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{partition} has 1 replica and min.insync.replicas is {replicas}: "
+            "lower it, or use acks=1",
+        )
 
 
 def _failed(index: int, error: KafkaError) -> PartitionProduced:
-    return PartitionProduced(index, error.code, error_message=error.message or None)
+    faults = error.record_errors if isinstance(error, InvalidRecords) else ()
+    message = error.message or None
+    return PartitionProduced(index, error.code, record_errors=faults, error_message=message)
 
 
 def _refused(request: ProduceRequest, error: KafkaError) -> list[TopicProduced]:
