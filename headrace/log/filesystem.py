@@ -11,8 +11,8 @@ from headrace.errors import StartRefused
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
-# Kept back for sockets and the broker's own files when the log sizes its set of open files.
-RESERVED_DESCRIPTORS = 512
+# The log's part of the descriptors a process may have; the rest is for connections.
+LOG_SHARE = 0.5
 MIN_OPEN_FILES = 64
 MAX_OPEN_FILES = 16_384
 
@@ -234,4 +234,4 @@ class OsFilesystem:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY:
             return MAX_OPEN_FILES
-        return min(max(soft - RESERVED_DESCRIPTORS, MIN_OPEN_FILES), MAX_OPEN_FILES)
+        return min(max(int(soft * LOG_SHARE), MIN_OPEN_FILES), MAX_OPEN_FILES)

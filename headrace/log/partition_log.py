@@ -10,11 +10,6 @@ from headrace.clock import Clock
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log import timestamps
 from headrace.log.aborted import Aborted
-from headrace.log.checkpoints import (
-    PARTITION_METADATA,
-    read_partition_metadata,
-    write_partition_metadata,
-)
 from headrace.log.filesystem import join
 from headrace.log.leader_epochs import FILE_NAME
 from headrace.log.open_files import OpenFiles
@@ -27,6 +22,7 @@ from headrace.log.segment import Segment
 from headrace.log.settings import TopicSettings
 from headrace.log.snapshots import Snapshots, replay
 from headrace.log.sync_ticket import Document, SyncTicket, Unsynced
+from headrace.log.topic_ids import load_topic_id, save_topic_id
 from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import validate
 from headrace.protocol.records import BatchView
@@ -96,8 +92,8 @@ class PartitionLog:
         self._rebuild_producers(self.log_end_offset if known.clean else self.synced_offset)
         self._unsnapshotted_bytes = 0
         self._unsynced = Unsynced(files.filesystem, directory, known=known.clean)
-        self._unsynced.files += [
-            segment.opened()
+        self._unsynced.paths += [
+            segment.path
             for segment in self.segments[:-1]
             if segment.next_offset > self.synced_offset
         ]
@@ -198,7 +194,7 @@ class PartitionLog:
         except OSError as error:
             self._tail_torn = True
             self._mend_quietly()
-            raise self._storage_error(error) from error
+            raise self._storage_error("write", error) from error
         self._unsnapshotted_bytes += size
 
     def roll_if_due(self, now_ms: int) -> bool:
@@ -208,7 +204,7 @@ class PartitionLog:
         try:
             self._roll(now_ms)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._storage_error("write", error) from error
         return True
 
     def _roll(self, now_ms: int) -> None:
@@ -220,7 +216,7 @@ class PartitionLog:
         segment.epoch_at = self.leader_epochs.epoch_at
         segment.created_ms = now_ms
         if self.synced_offset < self.log_end_offset:
-            self._unsynced.files.append(old.opened())
+            self._unsynced.paths.append(old.path)
         self._unsynced.changed()
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -228,9 +224,9 @@ class PartitionLog:
         logger.info("segment rolled partition=%s base_offset=%d", self.name, segment.base_offset)
 
     def _write_snapshot(self) -> None:
-        file = self._snapshots.write(self.log_end_offset, self.producers)
-        if file is not None:
-            self._unsynced.created(file)
+        path = self._snapshots.write(self.log_end_offset, self.producers)
+        if path is not None:
+            self._unsynced.created(path)
         self._unsnapshotted_bytes = 0
 
     def _mend_tail(self) -> None:
@@ -244,8 +240,8 @@ class PartitionLog:
             # The next append tries again before it writes.
             logger.warning("half a write left behind partition=%s reason=%s", self.name, error)
 
-    def _storage_error(self, error: OSError) -> KafkaError:
-        logger.error("write failed partition=%s reason=%s", self.name, error)
+    def _storage_error(self, call: str, error: OSError) -> KafkaError:
+        logger.error("%s failed partition=%s reason=%s", call, self.name, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
 
     # Reading
@@ -259,12 +255,15 @@ class PartitionLog:
                 f"not {offset}",
             )
         first = bisect_right(self._bases, offset) - 1
-        for segment in islice(self.segments, first, None):
-            found = read_segment(
-                segment, offset, max_bytes=max_bytes, end_offset=end_offset, min_one=min_one
-            )
-            if found is not None:
-                return found
+        try:
+            for segment in islice(self.segments, first, None):
+                found = read_segment(
+                    segment, offset, max_bytes=max_bytes, end_offset=end_offset, min_one=min_one
+                )
+                if found is not None:
+                    return found
+        except OSError as error:
+            raise self._storage_error("read", error) from error
         return EMPTY
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
@@ -274,11 +273,17 @@ class PartitionLog:
 
     def offset_for_time(self, timestamp_ms: int) -> timestamps.TimedOffset | None:
         """The first record at or past a time."""
-        return timestamps.first_at_or_after(self.segments, timestamp_ms, self.log_start_offset)
+        try:
+            return timestamps.first_at_or_after(self.segments, timestamp_ms, self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
 
     def max_timestamp(self) -> timestamps.TimedOffset | None:
         """The first record with the largest timestamp."""
-        return timestamps.latest(self.segments)
+        try:
+            return timestamps.latest(self.segments)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
@@ -289,7 +294,8 @@ class PartitionLog:
         """What must be synced for everything written so far to be safe; None if it is."""
         writes = self._aborted.unwritten()
         unsynced = self.log_end_offset > self.synced_offset
-        if not (unsynced or self._unsynced or writes or self._epochs_changed):
+        # Snapshots and the topic's id alone can wait: without records nothing rests on them.
+        if not (unsynced or writes or self._epochs_changed):
             return None
         documents: tuple[Document, ...] = ()
         if self._epochs_changed:
@@ -310,21 +316,13 @@ class PartitionLog:
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The topic this directory belongs to; None if it does not say, or not legibly."""
-        path = join(self.directory, PARTITION_METADATA)
-        if self._topic_id is None and self._files.filesystem.exists(path):
-            try:
-                self._topic_id = read_partition_metadata(self._files.filesystem.read(path))
-            except ValueError as error:
-                logger.warning("topic id unreadable file=%s reason=%s", path, error)
+        if self._topic_id is None:
+            self._topic_id = load_topic_id(self._files.filesystem, self.directory)
         return self._topic_id
 
     def belong_to(self, topic_id: uuid.UUID) -> None:
         """Write down whose directory this is; on stable storage with the first sync."""
-        path = join(self.directory, PARTITION_METADATA)
-        file = self._files.filesystem.open(path, create=True)
-        file.truncate(0)
-        file.write_at(0, write_partition_metadata(topic_id))
-        self._unsynced.created(file)
+        self._unsynced.created(save_topic_id(self._files.filesystem, self.directory, topic_id))
         self._topic_id = topic_id
 
     # Deleting and closing
@@ -379,9 +377,14 @@ class PartitionLog:
         return removed
 
     def checkpoint(self) -> None:
-        """Leave a snapshot behind, so that the next start replays little."""
+        """Leave a snapshot and index entries behind, so that the next start reads little."""
         if self._unsnapshotted_bytes >= SNAPSHOT_BYTES:
-            self._write_snapshot()
+            try:
+                self._write_snapshot()
+                self._active.indexes.flush()
+            except OSError as error:
+                # Older snapshots serve, and a full disk must not keep checkpoints from deleting.
+                logger.warning("snapshot failed partition=%s reason=%s", self.name, error)
 
     def close(self, *, clean: bool = True) -> None:
         """Bring everything to disk, if `clean`, and give up the files."""

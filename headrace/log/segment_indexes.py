@@ -100,6 +100,10 @@ class SegmentIndexes:
         self.by_offset.trim()
         self.by_time.trim()
 
+    def flush(self) -> None:
+        self.by_offset.flush()
+        self.by_time.flush()
+
     def start_empty(self) -> None:
         """Forget everything, before batches are noted from the first on."""
         self.by_offset.reset()

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 
 from headrace.log.aborted import Aborted
-from headrace.log.filesystem import File, Filesystem, join
+from headrace.log.filesystem import Filesystem, join
 from headrace.log.producers import Producers
 from headrace.log.segment import Segment
 from headrace.log.segment_indexes import file_name
@@ -36,8 +36,8 @@ class Snapshots:
         """The offset the newest one reaches, or -1."""
         return self._offsets[-1] if self._offsets else -1
 
-    def write(self, offset: int, producers: Producers) -> File | None:
-        """Not synced here: returns the file, for the next sync to include; None if it stands."""
+    def write(self, offset: int, producers: Producers) -> str | None:
+        """Not synced here: returns the path, for the next sync to include; None if it stands."""
         if self.latest == offset:
             return None
         file = self._filesystem.open(self._path(offset), create=True)
@@ -46,7 +46,7 @@ class Snapshots:
         file.write_at(0, content)
         self._offsets.append(offset)
         self._remove_old()
-        return file
+        return self._path(offset)
 
     def load(self, at_most: int) -> tuple[int, Producers]:
         """State from the newest usable snapshot, and the offset to replay from."""

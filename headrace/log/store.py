@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 LOCK = ".lock"
 DELETED = "-delete"
 MAX_NAME = 255
+LOW_SPACE_BYTES = 16 << 20
 _PARTITION = re.compile(r"(.+)-(\d+)")
 _FORMER_PARTITION = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -245,6 +246,10 @@ class Store:
             log_starts[topic, int(index)] = log.log_start_offset
         if (recovery_points, log_starts) == self._written:
             return None
+        if self.filesystem.free_bytes(self.data_dir) < LOW_SPACE_BYTES:
+            # With no room for the files that come first, room is made first. A crash before
+            # they are written may bring back records of a segment not wholly deleted.
+            self._remove_below(log_starts)
         turns = self._turns
         turns.taken += 1
         return Checkpoint(
@@ -254,9 +259,12 @@ class Store:
     def finish_checkpoint(self, checkpoint: Checkpoint) -> None:
         """The checkpoint is on stable storage: segments below its log starts may go."""
         self._written = dict(checkpoint.recovery_points), dict(checkpoint.log_starts)
+        self._remove_below(checkpoint.log_starts)
+
+    def _remove_below(self, log_starts: Mapping[tuple[str, int], int]) -> None:
         for name, log in list(self.logs.items()):
             topic, _dash, index = name.rpartition("-")
-            log.remove_segments_below(checkpoint.log_starts.get((topic, int(index)), 0))
+            log.remove_segments_below(log_starts.get((topic, int(index)), 0))
 
     def close(self, *, clean: bool = True) -> None:
         """Give the directory back; `clean` leaves the mark that spares the next start a scan."""

@@ -1,5 +1,6 @@
 """What a partition has to put on stable storage, and the ticket for one sync of it."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ class SyncTicket:
 
     filesystem: Filesystem
     next_offset: int
-    files: tuple[File, ...]
+    active: File | None
+    paths: tuple[str, ...]
     writes: tuple[Write, ...]
     documents: tuple[Document, ...]
     directories: tuple[str, ...]
@@ -39,8 +41,12 @@ class SyncTicket:
 
     def sync(self) -> None:
         """Blocks until everything below `next_offset` would survive a power cut, or raises."""
-        for file in self.files:
-            file.sync()
+        for path in self.paths:
+            # Gone means deleted on purpose since, with nothing in it to keep.
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.open(path).sync()
+        if self.active is not None:
+            self.active.sync()
         written: dict[str, File] = {}
         for path, position, content in self.writes:
             file = written.get(path) or self.filesystem.open(path, create=True)
@@ -57,25 +63,23 @@ class SyncTicket:
 class Unsynced:
     """Files and directory entries of one partition that a power cut could still take.
 
-    The active segment is not listed here: it is unsynced whenever the log's end is.
+    Paths, not open files: ten thousand new partitions must not hold a descriptor each. The
+    active segment is not listed here: it is unsynced whenever the log's end is.
     """
 
-    __slots__ = ("_changes", "_changes_synced", "_directory", "_filesystem", "files")
+    __slots__ = ("_changes", "_changes_synced", "_directory", "_filesystem", "paths")
 
     def __init__(self, filesystem: Filesystem, directory: str, *, known: bool) -> None:
         self._filesystem = filesystem
         self._directory = directory
-        self.files: list[File] = []
+        self.paths: list[str] = []
         # A log just made is unknown to its own directory and to the one above it.
         self._changes = 1
         self._changes_synced = int(known)
 
-    def __bool__(self) -> bool:
-        return bool(self.files)
-
-    def created(self, file: File) -> None:
+    def created(self, path: str) -> None:
         """A file is new in the directory, and its content is not synced."""
-        self.files.append(file)
+        self.paths.append(path)
         self._changes += 1
 
     def changed(self) -> None:
@@ -97,7 +101,8 @@ class Unsynced:
         return SyncTicket(
             self._filesystem,
             next_offset,
-            (*self.files, active) if active is not None else tuple(self.files),
+            active,
+            tuple(self.paths),
             tuple(writes),
             documents,
             directories,
@@ -105,5 +110,6 @@ class Unsynced:
         )
 
     def settle(self, ticket: SyncTicket) -> None:
-        self.files = [file for file in self.files if file not in ticket.files]
+        # By count, not by name: a file may have been written again since.
+        del self.paths[: len(ticket.paths)]
         self._changes_synced = max(self._changes_synced, ticket.changes)

@@ -244,3 +244,21 @@ def test_a_checkpoint_begun_earlier_never_overwrites_a_later_one():
     early.write()
     store.finish_checkpoint(early)
     assert filesystem.read("/data/log-start-offset-checkpoint") == b"0\n1\norders 0 2\n"
+
+
+def test_on_a_full_disk_deleting_records_still_makes_room():
+    filesystem = MemoryFilesystem()
+    store = opened(filesystem)
+    log = store.create("orders", 0, ID, small_segments(20_000))
+    for _ in range(100):
+        log.append(batch(b"x" * 1000))
+    sync(log)
+    store.checkpoint()
+    filesystem.capacity_bytes = filesystem._used(filesystem.root)
+    with pytest.raises(KafkaError):
+        log.append(batch(b"x" * 1000))
+    log.delete_records(60)
+    store.checkpoint()
+    assert filesystem.free_bytes("/data") > 30_000
+    assert filesystem.read("/data/log-start-offset-checkpoint") == b"0\n1\norders 0 60\n"
+    assert log.append(batch(b"x" * 1000)).base_offset == 100

@@ -155,6 +155,33 @@ def test_a_segment_rolls_when_records_are_older_than_segment_ms():
     assert [s.base_offset for s in log.segments] == [0, 2, 3]
 
 
+def test_jitter_makes_segments_roll_early_and_not_all_at_once():
+    settings = TopicSettings(segment_ms=1000, segment_jitter_ms=500)
+    ages = set()
+    for partition in range(20):
+        log = open_log(MemoryFilesystem(), settings=settings, directory=f"/data/orders-{partition}")
+        log.append(batch(b"a", timestamp=NOW_MS - 5000))
+        age = next(age for age in range(2000) if log.roll_if_due(NOW_MS - 5000 + age))
+        assert 500 < age <= 1001
+        ages.add(age)
+    assert len(ages) > 10
+
+
+def test_a_disk_that_cannot_be_read_is_a_storage_error():
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    fill(log, [(1, 10)])
+    log.close()
+    filesystem.remove(log.segments[0].path)
+    for read in (
+        lambda: log.read(0, max_bytes=10, end_offset=1, min_one=True),
+        lambda: log.offset_for_time(NOW_MS),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            read()
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_a_segment_rolls_when_its_index_is_full():
     settings = TopicSettings(index_interval_bytes=0, segment_index_bytes=60)
     log = open_log(MemoryFilesystem(), settings=settings)
