@@ -9,6 +9,7 @@ with every string and array in its compact form.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 from uuid import UUID
 
@@ -185,6 +186,10 @@ class MetadataCodec:
     def decode(self, key: bytes | None, value: bytes | None) -> MetadataRecord | None:
         if not value:
             return None
+        return _decode_lone_partition(value) or self.decode_any(value)
+
+    def decode_any(self, value: bytes) -> MetadataRecord | None:
+        """Any record, by its row."""
         reader = Reader(value)
         try:
             frame_version = reader.unsigned_varint()
@@ -197,3 +202,43 @@ class MetadataCodec:
             return None
         record: MetadataRecord = row.record(**found)
         return record
+
+
+# A partition with one replica, as nearly every record of a large catalog is: read at once, in a
+# third of the time that its row takes. The constants are the frame, the lengths and the tags.
+_LONE_PARTITION = Struct(">3s i16s BiBi2s iii B16sB")
+_LONE_FRAME = bytes((FRAME_VERSION, 3, 2))
+_LONE_LENGTHS = (2, 2, b"\x01\x01", 2, 0)
+
+
+def _decode_lone_partition(value: bytes) -> PartitionRecord | None:
+    if len(value) != _LONE_PARTITION.size or value[:3] != _LONE_FRAME:
+        return None
+    (
+        _,
+        partition_id,
+        topic_id,
+        replicas,
+        replica,
+        in_sync,
+        in_sync_replica,
+        moving,
+        leader,
+        leader_epoch,
+        partition_epoch,
+        directories,
+        directory,
+        tags,
+    ) = _LONE_PARTITION.unpack(value)
+    if (replicas, in_sync, moving, directories, tags) != _LONE_LENGTHS:
+        return None
+    return PartitionRecord(
+        partition_id,
+        UUID(bytes=topic_id),
+        (replica,),
+        (in_sync_replica,),
+        leader,
+        (UUID(bytes=directory),),
+        leader_epoch,
+        partition_epoch,
+    )

@@ -240,3 +240,29 @@ def test_records_of_a_newer_version_are_left_alone():
     assert codec.decode(None, b"\x01\x7e\x00\x00") is None
     assert codec.decode(None, b"\x01\x02\x00\x09a") is None
     assert codec.decode(None, b"") is None
+
+
+IDS = st.uuids()
+INT32 = st.integers(-(2**31), 2**31 - 1)
+NODES = st.lists(INT32, max_size=2).map(tuple)
+
+
+@given(
+    st.builds(
+        PartitionRecord,
+        partition_id=INT32,
+        topic_id=IDS,
+        replicas=NODES | st.just((7,)),
+        isr=NODES | st.just((7,)),
+        leader=INT32,
+        directories=st.lists(IDS, max_size=2).map(tuple) | IDS.map(lambda one: (one,)),
+        leader_epoch=INT32,
+        partition_epoch=INT32,
+        removing_replicas=NODES | st.just(()),
+        adding_replicas=NODES | st.just(()),
+    )
+)
+def test_partitions_read_at_once_are_those_read_by_their_row(record):
+    codec = MetadataCodec()
+    _, value = codec.encode(record)
+    assert codec.decode(None, value) == codec.decode_any(value) == record
