@@ -15,6 +15,7 @@ from headrace.protocol.batch_layout import (
     DELETE_HORIZON_FLAG,
     LOG_APPEND_TIME_FLAG,
 )
+from headrace.protocol.produce import RecordError
 from headrace.protocol.records import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -49,13 +50,6 @@ MAX_RECORD_ERRORS: Final = 1000
 # Bits that no producer sets, so that whoever does gets a closer look.
 _ODD_FLAGS: Final = LOG_APPEND_TIME_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
 _LONG_MAX: Final = 2**63 - 1
-
-
-class RecordError(NamedTuple):
-    """One record at fault: its place in the batch, and why."""
-
-    batch_index: int
-    message: str
 
 
 class InvalidRecords(KafkaError):
