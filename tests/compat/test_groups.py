@@ -373,6 +373,26 @@ def test_a_cooperative_rebalance_moves_only_what_must_move(bootstrap, topics, cl
         each.stop()
 
 
+def test_members_outlive_a_restart_of_the_broker():
+    with LocalBroker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for created in admin.create_topics([NewTopic("t", 2, 1)]).values():
+            created.result(WAIT_S)
+        member = Member(lambda: Confluent(broker.bootstrap, "g", ["t"], "range"))
+        until(lambda: len(member.assigned) == 2, lambda: member.assigned)
+        member.always = set(member.assigned)
+        broker.stop()
+        broker.start()
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("t", b"after the restart")
+        assert producer.flush(WAIT_S) == 0
+        until(lambda: len(member.read) == 1, lambda: member.read)
+        assert len(member.always) == 2, "its session was still good, so nothing moved"
+        member.stop()
+        (group,) = admin.list_consumer_groups().result(WAIT_S).valid
+        assert (group.group_id, group.state.name) == ("g", "EMPTY")
+
+
 def test_the_consumer_of_the_documents_runs_unchanged(bootstrap, topics):
     """MISSION A3.18."""
     consumer = kafka.KafkaConsumer(
