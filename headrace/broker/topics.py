@@ -121,6 +121,10 @@ class Topics:
         await self._after_change()
         return effects
 
+    async def settled(self) -> None:
+        """Whoever tells of the catalog waits for this: what it says is on stable storage."""
+        await self.shard.run(Decision)
+
     async def ensure(self, names: Sequence[str]) -> tuple[TopicCreated | Refused, ...]:
         """Create those topics with the broker's defaults; internal ones as they have to be."""
         settings = self._broker.settings

@@ -13,6 +13,7 @@ from headrace.coordination.topics import NewTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.checkpoints import read_partition_metadata, write_partition_metadata
 from headrace.log.filesystem import join
+from headrace.log.partition_log import PartitionLog
 from headrace.protocol.records import Record, write_batch
 from headrace.testing.clock import ManualClock
 from headrace.testing.filesystems import MemoryFilesystem, everything, nothing, some
@@ -122,7 +123,11 @@ def test_a_topic_deleted_and_created_anew_is_another_and_empty():
 
 
 @pytest.mark.parametrize("keep", [nothing, everything, some(1), some(2)])
-def test_power_lost_at_any_call_keeps_what_was_answered_and_halves_nothing(keep):
+@pytest.mark.parametrize("between_snapshots", [4, 10_000])
+def test_power_lost_at_any_call_keeps_what_was_answered_and_halves_nothing(
+    keep, between_snapshots, monkeypatch
+):
+    monkeypatch.setattr(metadata_log, "RECORDS_BETWEEN_SNAPSHOTS", between_snapshots)
     filesystem = RememberedFilesystem(keep)
     # What was answered, by the number of calls made until then.
     answered: list[tuple[int, str, str, int]] = []
@@ -313,6 +318,48 @@ def test_a_torn_tail_of_the_metadata_log_does_not_stop_the_start(cut):
     journal = left.open(f"{METADATA_DIR}/00000000000000000000.log")
     journal.truncate(journal.size() - cut)
     on_broker(after, left)
+
+
+@pytest.mark.parametrize("at", range(0, 560, 31))
+def test_a_flipped_bit_in_the_metadata_log_does_not_stop_the_start(at):
+    filesystem = MemoryFilesystem()
+
+    async def before(broker):
+        for name in ("a", "b"):
+            await create(broker, name, 2)
+
+    async def after(broker):
+        assert_in_line(broker)
+        # What the log lost, the directories still say.
+        assert set(broker.catalog.topics) == {"a", "b"}
+
+    on_broker(before, filesystem)
+    left = after_kill(filesystem)
+    journal = left.open(f"{METADATA_DIR}/00000000000000000000.log")
+    assert journal.size() > at
+    journal.write_at(at, bytes([journal.read_at(at, 1)[0] ^ 4]))
+    on_broker(after, left)
+
+
+def test_what_is_not_durable_is_not_told():
+    async def scenario(broker):
+        broker.topics.shard.apply(
+            lambda: broker.catalog.alter_configs(TOPIC_RESOURCE, "orders", {"retention.ms": "1"})
+        )
+        before = metadata_partition(broker).synced_offset
+        await broker.topics.settled()
+        log = metadata_partition(broker)
+        assert before < log.synced_offset == log.log_end_offset
+
+    async def with_topic(broker):
+        await create(broker, "orders")
+        await scenario(broker)
+
+    on_broker(with_topic)
+
+
+def metadata_partition(broker: Broker) -> PartitionLog:
+    return broker.store.logs["__cluster_metadata-0"]
 
 
 def test_changed_settings_are_in_force_on_live_partitions_at_once():

@@ -10,6 +10,7 @@ from headrace.settings import Described
 
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
+    await broker.topics.settled()
     return Message(results=[_result(broker, asked, request) for asked in request.resources])
 
 

@@ -10,6 +10,7 @@ NOBODY = -1
 
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
+    await broker.topics.settled()
     catalog = broker.catalog
     names = sorted({topic.name for topic in request.topics} or catalog.topics)
     cursor = request.cursor

@@ -10,6 +10,7 @@ ONLY_CLIENT_METRICS = 0
 
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
+    await broker.topics.settled()
     every = [TOPIC, BROKER, CLIENT_METRICS, GROUP]
     asked = [CLIENT_METRICS] if call.api_version == ONLY_CLIENT_METRICS else request.resource_types
     unknown = set(asked) - set(every)

@@ -20,6 +20,7 @@ MIN_VERSION_BY_ID = 12
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    await broker.topics.settled()
     await broker.topics.repair()
     if request.topics is None or (call.api_version == EMPTY_MEANS_ALL and not request.topics):
         found: list[Topic | Message] = list(broker.catalog.topics.values())
