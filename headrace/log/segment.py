@@ -7,6 +7,7 @@ from headrace.log.damage import Damaged, Fence, headers, next_batch, whole_batch
 from headrace.log.filesystem import Bytes, File, join
 from headrace.log.intervals import Intervals
 from headrace.log.open_files import OpenFiles
+from headrace.log.quick_walk import first_ending_at, last_within
 from headrace.log.segment_indexes import SegmentIndexes, file_name
 from headrace.protocol.records import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchView
 
@@ -188,6 +189,8 @@ class Segment:
         """As find(), by the index alone."""
         for attempt in range(2):
             start = self.start_of_walk(offset)
+            if start >= self.trusted_from and not self.fences:
+                return first_ending_at(self.opened(), start, self.size, offset)
             walked = 0
             for position, batch in self.headers(start):
                 if batch.base_offset + batch.last_offset_delta >= offset:
@@ -226,6 +229,10 @@ class Segment:
             relative, position = index.entry(slot)
             if position > start and self._entry_holds(relative + self.base_offset, position):
                 end = position
+        if start >= self.trusted_from and not self.fences:
+            end, base_offset = last_within(self.opened(), end, self.size, limit)
+            self._remember(base_offset, end)
+            return end
         for position, batch in self.headers(end):
             if position + batch.size > limit:
                 break
