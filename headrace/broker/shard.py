@@ -108,7 +108,7 @@ class Journal(Protocol):
 class Shard(Generic[M, R]):
     """The machine in memory is what its log says, and no answer rests on an unsynced record.
 
-    When an append fails half way or a sync fails, the log and the machine may disagree: the callers
+    When an append fails half way, or a sync fails and cuts the log, the two disagree: the callers
     get a retriable refusal, and the next call starts from a new machine loaded from the log.
     Reach the machine through `machine` on every use, because a reload replaces it.
 
@@ -131,14 +131,11 @@ class Shard(Generic[M, R]):
         self._clock = clock
         self._restore = restore
         self._unavailable = unavailable
-        self._loads = 0
-        self._failed = False
         self._end_offset = 0
         self.machine = new_machine()
 
     def load(self) -> None:
         """Replay the whole log, synced or not: what is not synced yet is waited for by `run`."""
-        self._loads += 1
         machine = self._new_machine()
         start = self._restore(machine) if self._restore else 0
         unknown = 0
@@ -148,7 +145,6 @@ class Shard(Generic[M, R]):
             log.warning("records skipped partition=%s unknown=%d", self._name, unknown)
         self.machine = machine
         self._end_offset = self._partition.log.log_end_offset
-        self._failed = False
 
     async def run(
         self, decide: Callable[[], Decision[R, E]], *, producer: Producer | None = None
@@ -175,14 +171,8 @@ class Shard(Generic[M, R]):
     async def durable(self) -> None:
         """Everything applied so far is on stable storage."""
         # Wait even with nothing appended: the answer may rest on an unsynced record.
-        loads = self._loads
-        try:
-            with self._refusing():
-                await self._partition.wait_durable(self._partition.log.log_end_offset)
-        except KafkaError:
-            if loads == self._loads:
-                self._failed = True
-            raise
+        with self._refusing():
+            await self._partition.wait_durable(self._partition.log.log_end_offset)
 
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int
@@ -207,23 +197,16 @@ class Shard(Generic[M, R]):
         return self._partition.log.name
 
     def _revive(self) -> None:
-        # A failed sync cuts the log before those who wait for it hear of it.
-        if self._failed or self._end_offset != self._partition.log.log_end_offset:
+        # Half a decision was appended, or a failed sync cut the log: it is no longer as replayed.
+        if self._end_offset != self._partition.log.log_end_offset:
             log.warning("shard reloads partition=%s", self._name)
             with self._refusing():
                 self.load()
 
     def _append(self, encoded: Iterable[bytearray]) -> None:
-        before = self._partition.log.log_end_offset
-        try:
-            with self._refusing():
-                for batch in encoded:
-                    self._partition.append(batch, origin=Origin.COORDINATOR)
-        except BaseException:
-            # A refused single batch leaves the log as it was, and so the machine true.
-            if self._partition.log.log_end_offset != before:
-                self._failed = True
-            raise
+        with self._refusing():
+            for batch in encoded:
+                self._partition.append(batch, origin=Origin.COORDINATOR)
         self._end_offset = self._partition.log.log_end_offset
 
     def _refusing(self) -> "_Refusing":

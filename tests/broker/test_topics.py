@@ -287,10 +287,11 @@ def test_a_metadata_log_that_lost_everything_after_its_snapshot_goes_on(monkeypa
 
     async def after(broker):
         assert_in_line(broker)
-        await create(broker, "later")
+        await create(broker, "later", retention_ms="5000")
 
     async def at_last(broker):
         assert_in_line(broker)
+        assert broker.catalog.topic("later").configs == {"retention.ms": "5000"}
         return set(broker.catalog.topics)
 
     on_broker(before, filesystem)
