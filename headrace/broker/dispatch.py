@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 # api key and version as one number, correlation id, length of the client id
 _HEADER = Struct(">iih")
+_unpack_header = _HEADER.unpack_from
+HEADER_BYTES = _HEADER.size
 _CORRELATION = Struct(">i")
 _CORRELATION_AND_TAGS = Struct(">ib")
 
@@ -56,13 +58,13 @@ class Dispatcher:
     def __call__(
         self, connection: Connection, buffer: memoryview, start: int, end: int
     ) -> tuple[bytes, Answer | Pending]:
-        if end - start < _HEADER.size:
+        if end - start < HEADER_BYTES:
             raise ValueError(f"{end - start} bytes cannot hold a request header")
-        code, correlation_id, name_bytes = _HEADER.unpack_from(buffer, start)
+        code, correlation_id, name_bytes = _unpack_header(buffer, start)
         route = self._routes.get(code) or self._find_route(code)
         if route is None:
             return self._refuse_version(correlation_id, buffer, start, end)
-        position = start + 10 + (name_bytes if name_bytes > 0 else 0)
+        position = start + HEADER_BYTES + (name_bytes if name_bytes > 0 else 0)
         # The usual header: a client id seen before, no tagged fields; else it is read with care.
         call = connection.calls.get((code, bytes(buffer[start + 8 : position])))
         if call is None or (route.flexible and buffer[position] != 0):
@@ -87,10 +89,10 @@ class Dispatcher:
             connection.listener,
             connection.number,
         )
-        code, _, name_bytes = _HEADER.unpack_from(buffer, start)
+        code, _, name_bytes = _unpack_header(buffer, start)
         if len(connection.calls) >= MAX_CALLS:
             connection.calls.clear()
-        name_end = start + 10 + max(name_bytes, 0)
+        name_end = start + HEADER_BYTES + max(name_bytes, 0)
         connection.calls[code, bytes(buffer[start + 8 : name_end])] = call
         return call, header.body_position
 
