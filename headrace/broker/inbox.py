@@ -7,8 +7,9 @@ from headrace.broker.memory import RequestMemory
 SIZE = Struct(">i")
 SIZE_BYTES = 4
 
-# A frame larger than this gets its memory as its bytes arrive, not on its word.
-EAGER_FRAME_BYTES = 1 << 20
+# A frame gets memory as its bytes arrive, not on its word: at most so many times what came.
+# Large enough that what one read takes of a full batch brings memory for all of it.
+GROWTH = 16
 
 
 class Inbox:
@@ -30,7 +31,7 @@ class Inbox:
         """Keep a copy of bytes that were received already."""
         size = len(rest)
         wanted = _frame_bytes(rest, 0, size)
-        capacity = max(size, min(wanted, max(EAGER_FRAME_BYTES, 2 * size)))
+        capacity = max(size, min(wanted, GROWTH * size))
         # These bytes must go somewhere: past the bound only this much, then reading stops.
         buffer = self._memory.lease(capacity) or self._memory.lease_past_bound(size)
         self._adopt(buffer, rest)
@@ -39,7 +40,7 @@ class Inbox:
         """Where the rest of the first frame goes; None if there is no memory for it now."""
         frame_bytes = _frame_bytes(self.view, self.start, self.end)
         if self.start + frame_bytes > len(self.view) and self.end == len(self.view):
-            capacity = min(frame_bytes, max(EAGER_FRAME_BYTES, 2 * (self.end - self.start)))
+            capacity = min(frame_bytes, GROWTH * (self.end - self.start))
             buffer = self._memory.lease(capacity, replacing_bytes=len(self.view))
             if buffer is None:
                 return None

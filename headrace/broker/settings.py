@@ -198,7 +198,7 @@ class BrokerSettings(NetworkSettings, CoordinatorSettings):
     )
     log_flush_threads: int = setting(
         name="log.flush.threads",
-        default=4,
+        default=8,
         kind=Kind.INT,
         check=between(1, 64),
         doc="Threads that sync files to disk.",
