@@ -19,6 +19,9 @@ from headrace.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
+LOAD_STEP_BYTES = 64 << 10
+"""How much of a long log is replayed before others on the loop have their turn: a few ms."""
+
 RETRY_MS = 1000
 """A deadline whose record could not be written is tried again after this long."""
 
@@ -52,8 +55,26 @@ class GroupShard:
         self._shard: Shard[Coordinator, GroupRecord] = Shard(
             journal, self._new_machine, GroupCodec(), clock
         )
+        self._journal = journal
+        self.loaded = asyncio.Event()
+
+    def __str__(self) -> str:
+        return self._journal.log.name
+
+    @property
+    def length(self) -> int:
+        """How many records there are to load, about."""
+        return self._journal.log.log_end_offset - self._journal.log.log_start_offset
+
+    def load(self) -> None:
         self._shard.load()
-        self.apply(lambda _: _NOTHING)
+        self._serve()
+
+    async def load_in_steps(self) -> None:
+        """Load while the broker serves: until this is done, clients are told to come again."""
+        for _ in self._shard.load_steps(LOAD_STEP_BYTES):
+            await asyncio.sleep(0)
+        self._serve()
 
     @property
     def machine(self) -> Coordinator:
@@ -65,6 +86,7 @@ class GroupShard:
         self._carry_out(effects)
 
     def apply(self, decide: Decide, *, producer: Producer | None = None) -> tuple[Answer, ...]:
+        self._check_loaded()
         try:
             return self._shard.apply(lambda: self._started(decide), producer=producer)
         finally:
@@ -140,6 +162,7 @@ class GroupShard:
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int
     ) -> None:
+        self._check_loaded()
         await self._shard.write_marker(
             producer, committed=committed, coordinator_epoch=coordinator_epoch
         )
@@ -152,6 +175,14 @@ class GroupShard:
 
     def now(self) -> Now:
         return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def _serve(self) -> None:
+        self.loaded.set()
+        self.peek(lambda _: None)
+
+    def _check_loaded(self) -> None:
+        if not self.loaded.is_set():
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "its log is being read")
 
     def _new_machine(self) -> Coordinator:
         self._turn_away(ErrorCode.NOT_COORDINATOR)

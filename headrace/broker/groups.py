@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 
+LOADED_AT_ONCE = 20_000
+"""Records replayed before the broker serves, a tenth of a second; longer logs come in steps."""
+
 
 # Java's hash of a group id costs 4 us, and a group asks many times a second.
 _index_of = lru_cache(maxsize=10_000)(partition_of)
@@ -66,6 +69,16 @@ class GroupCoordinator:
     def start(self) -> None:
         """Load what the log has; the topic itself comes with the first group."""
         self._open(self._journals.existing())
+        waiting = []
+        at_once = LOADED_AT_ONCE
+        for shard in sorted(self._shards, key=lambda shard: shard.length):
+            at_once -= shard.length
+            if at_once >= 0:
+                shard.load()
+            else:
+                waiting.append(shard)
+        if waiting:
+            self._spawn(self._load(waiting))
         self._expire_later()
 
     def close(self) -> None:
@@ -80,6 +93,8 @@ class GroupCoordinator:
             async with self._creation:
                 if not self._shards:
                     self._open(await self._journals.create())
+                    for shard in self._shards:
+                        shard.load()
         return self._shards[_index_of(group_id, len(self._shards))]
 
     def shard_at(self, index: int) -> GroupShard:
@@ -107,6 +122,9 @@ class GroupCoordinator:
     ) -> ErrorCode:
         now_ms = self._clock.monotonic_ms()
         shard = await self.shard_of(group_id)
+        if not shard.loaded.is_set():
+            # Its session begins when the load ends, so nobody need worry yet.
+            return ErrorCode.NONE
         # It says nothing that could be taken back, so it does not wait for the disk.
         return shard.peek(
             lambda machine: machine.groups.heartbeat(
@@ -182,7 +200,10 @@ class GroupCoordinator:
             for shard in shards:
                 shard.close()
         for shard in self._shards:
-            await shard.run(partial(_delete_topics, topics))
+            if shard.loaded.is_set():
+                await self._forget(shard, topics)
+            else:
+                self._spawn(self._forget(shard, topics))
 
     # Looking after groups.
 
@@ -202,7 +223,10 @@ class GroupCoordinator:
             by_shard.setdefault(await self.shard_of(group_id), []).append(group_id)
         deleted: list[DeletedGroup] = []
         for shard, ids in by_shard.items():
-            deleted += await shard.run_for(partial(_delete_groups, ids))
+            try:
+                deleted += await shard.run_for(partial(_delete_groups, ids))
+            except KafkaError as refusal:
+                deleted += [DeletedGroup(each, refusal.code) for each in ids]
         return deleted
 
     # The parts.
@@ -211,6 +235,21 @@ class GroupCoordinator:
         self._shards = tuple(
             GroupShard(each, self._limits, self._clock, self._spawn) for each in journals
         )
+
+    async def _load(self, shards: Sequence[GroupShard]) -> None:
+        for shard in shards:
+            try:
+                await shard.load_in_steps()
+            except (KafkaError, OSError):
+                logger.exception("groups cannot be loaded partition=%s", shard)
+
+    async def _forget(self, shard: GroupShard, topics: Sequence[str]) -> None:
+        await shard.loaded.wait()
+        try:
+            await shard.run(partial(_delete_topics, topics))
+        except KafkaError as error:
+            # Their offsets carry the id of a topic that is gone, so nobody will be shown them.
+            logger.warning("offsets of deleted topics stay topics=%s error=%s", topics, error)
 
     def _expire_later(self) -> None:
         loop = asyncio.get_running_loop()

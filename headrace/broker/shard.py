@@ -136,11 +136,21 @@ class Shard(Generic[M, R]):
 
     def load(self) -> None:
         """Replay the whole log, synced or not: what is not synced yet is waited for by `run`."""
+        for _ in self.load_steps(LOAD_BYTES):
+            pass
+
+    def load_steps(self, step_bytes: int) -> Iterator[None]:
+        """The same a little at a time; before the last step the machine is not this one's."""
         machine = self._new_machine()
         start = self._restore(machine) if self._restore else 0
         unknown = 0
+        replayed_bytes = 0
         for batch in self._batches_from(start):
             unknown += self._replay_batch(machine, batch, start)
+            replayed_bytes += batch.size
+            if replayed_bytes >= step_bytes:
+                replayed_bytes = 0
+                yield
         if unknown:
             log.warning("records skipped partition=%s unknown=%d", self._name, unknown)
         self.machine = machine

@@ -191,6 +191,27 @@ async def test_a_group_lives_through_a_restart():
 
 
 @virtually
+async def test_a_long_log_is_loaded_while_the_broker_serves(monkeypatch):
+    monkeypatch.setattr("headrace.broker.groups.LOADED_AT_ONCE", 0)
+    monkeypatch.setattr("headrace.broker.group_shard.LOAD_STEP_BYTES", 1)
+    world = World(MemoryTopic(1))
+    member_id = await world.member()
+    for offset in range(5):
+        await world.commit(offset, member_id=member_id, generation=1)
+    again = World(world.topic)
+    assert await again.groups.heartbeat("g", member_id, None, 1) is ErrorCode.NONE
+    for early in (again.commit(9), again.fetched(), again.groups.groups(), again.join()):
+        with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+            await early
+    (refused,) = await again.groups.delete(["g"])
+    assert refused.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await again.groups.topics_deleted(["other"])
+    await asyncio.gather(*again.tasks)
+    assert await again.fetched() == 4
+    assert await again.groups.heartbeat("g", member_id, None, 1) is ErrorCode.NONE
+
+
+@virtually
 async def test_everyone_who_waits_is_answered_when_the_last_one_joins():
     world = World()
     leader = await world.member()

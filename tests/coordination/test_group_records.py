@@ -13,8 +13,10 @@ from headrace.coordination.group_records import (
     OffsetCommit,
     StoredGroup,
     StoredMember,
+    _read_offset_commit,
+    _read_usual,
 )
-from headrace.protocol.primitives import Writer
+from headrace.protocol.primitives import Reader, Writer
 
 CODEC = GroupCodec()
 TOPIC_ID = UUID("001a73f9-19b7-4f05-b72b-2b9dde739fa5")
@@ -138,6 +140,18 @@ def test_the_packed_offset_commit_is_what_the_plain_writer_gives(value, name, pa
     plain.tagged_fields([(0, value.topic_id.bytes)] if value.topic_id.int else [])
     record = OffsetCommit(name, name, partition, value)
     assert CODEC.encode(record) == (key.getvalue(), plain.getvalue())
+
+
+@given(committed, names, int32s)
+def test_the_short_way_of_reading_gives_what_the_long_way_gives(value, name, partition):
+    record = OffsetCommit(name, name, partition, value)
+    key, written = CODEC.encode(record)
+    usual = len(written or b"") == 42 and _read_usual(key, written or b"")
+    plain = _read_offset_commit(Reader(key, 2), Reader(written or b""))
+    assert plain == record
+    assert usual in (record, None, False)
+    if value.metadata == "" and value.topic_id.int:
+        assert usual == record
 
 
 def old_offset_value(version: int) -> bytes:

@@ -32,6 +32,8 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
 
 
 def _not_found(call: Call, group_id: str, refusal: KafkaError, granted: int) -> Message:
+    if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+        return Message(group_id=group_id, error_code=refusal.code)
     dead = GroupState.DEAD.value
     if call.api_version < NOT_FOUND_SINCE:
         return Message(group_id=group_id, group_state=dead, authorized_operations=granted)
