@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 from headrace.broker.context import Broker, Endpoint
@@ -31,7 +32,7 @@ class Harness:
         self.broker = broker
         self.filesystem = filesystem
         self.dispatcher = Dispatcher(broker)
-        self.connection = SimpleNamespace(
+        self.connection: Any = SimpleNamespace(
             host="127.0.0.1", listener="PLAINTEXT", number=1, calls={}
         )
 

@@ -1,6 +1,7 @@
 import asyncio
 import errno
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -23,15 +24,15 @@ class Accepted(ScriptedTransport):
     def recv_into(self, buffer):
         return self.receive_into(buffer)
 
-    def send(self, chunk, flags=0):
-        return super().send(chunk, more=bool(flags))
+    def send(self, chunk, flags=0, *, more=False):
+        return super().send(chunk, more=bool(flags) or more)
 
 
 class Listening:
     """A listening socket with clients in its backlog."""
 
     def __init__(self):
-        self.backlog = deque()
+        self.backlog: deque[Any] = deque()
         self.error = None
         self.closed = False
 
@@ -64,8 +65,9 @@ class Clients:
             "max_unanswered": 100,
         }
         self.server = Server(self.loop, Limits(**{**defaults, **limits}))
-        self.listening = Listening()
-        self.server._listening[self.listening] = Listener("PLAINTEXT", "127.0.0.1", 9092)
+        self.listening: Any = Listening()
+        listening: dict[Any, Listener] = self.server._listening
+        listening[self.listening] = Listener("PLAINTEXT", "127.0.0.1", 9092)
         self.pending = []
         self.numbers = 10
         self.server.start(self.dispatch)
