@@ -67,6 +67,9 @@ def client_settings(bootstrap: str, settings: Mapping[str, Any] | None = None) -
         # librdkafka would print on standard error what the caller gets as an error anyway.
         "logger": logger,
         "log_level": 4,
+        # Connect to every broker at once: otherwise a first request waits for timers of 50 ms to
+        # 500 ms although the broker answers in one (measured: a first record in 3 ms, not 53).
+        "enable.sparse.connections": False,
         **(settings or {}),
     }
 

@@ -14,12 +14,12 @@ JOIN_POLLS = 300
 @pytest.fixture
 def committed(headrace: CommandLine, topic: str, group: str) -> str:
     """A topic with ten records in each partition, of which the group has read all."""
-    for partition in range(3):
-        records = [
-            {"value": str(n), "timestamp": f"2024-01-15T00:0{n}:00Z", "partition": partition}
-            for n in range(10)
-        ]
-        headrace.ok("produce", topic, "--json", stdin="\n".join(map(json.dumps, records)).encode())
+    records = [
+        {"value": str(n), "timestamp": f"2024-01-15T00:0{n}:00Z", "partition": partition}
+        for partition in range(3)
+        for n in range(10)
+    ]
+    headrace.ok("produce", topic, "--json", stdin="\n".join(map(json.dumps, records)).encode())
     read = headrace.ok("consume", topic, "--group", group, "--from-beginning", "--stop-at-end")
     assert len(read.lines) == 30
     return topic

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ def test_json_has_one_object_per_line(tmp_path: Path) -> None:
 
 @given(st.data())
 def test_a_flipped_bit_anywhere_under_the_checksum_is_found(
-    tmp_path_factory, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     content = batch() + batch(2)
     first = len(batch())
@@ -78,7 +79,9 @@ def test_a_flipped_bit_anywhere_under_the_checksum_is_found(
 
 
 @given(st.integers(1, len(batch()) - 1))
-def test_a_torn_tail_is_found_wherever_it_is_cut(tmp_path_factory, kept: int) -> None:
+def test_a_torn_tail_is_found_wherever_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, kept: int
+) -> None:
     folder = tmp_path_factory.mktemp("torn")
     (folder / NAME).write_bytes(batch() + batch(2)[:kept])
     finished = headrace("log", "dump", str(folder), "--verify-only")

@@ -159,5 +159,5 @@ def test_a_received_record_is_what_was_sent(bootstrap: str, place: TopicPartitio
             events = consumer.poll(max_records=1, timeout_s=0.1)
             if events:
                 break
-    expected = Received(*place, 0, 1_705_276_800_000, "create", b"key", None, record.headers)
+    expected = Received(*place, 0, 1_705_276_800_000, "create", b"key", None, tuple(record.headers))
     assert events == [expected]
