@@ -1,21 +1,37 @@
 """Aborted transactions of one partition: a list per segment, kept in its .txnindex file."""
 
+import logging
+from typing import Protocol
+
 from headrace.log.filesystem import Filesystem
 from headrace.log.segment import Segment
 from headrace.log.sync_ticket import Write
 from headrace.log.txn_index import ENTRY_BYTES, AbortedTxn, decode, encode
+from headrace.protocol.records import BatchView
+
+logger = logging.getLogger(__name__)
+
+
+class Log(Protocol):
+    """The log itself, to hold the files to and to make them anew from."""
+
+    def header_at(self, offset: int) -> BatchView | None: ...
+
+    def aborted_in(self, segment: Segment) -> list[AbortedTxn]: ...
 
 
 class Aborted:
     """Entries in the order their transactions ended, each in the segment of its marker.
 
-    New ones wait in memory for the next sync, which writes them.
+    New ones wait in memory for the next sync, which writes them. A file that does not agree
+    with the log is made anew from it.
     """
 
-    __slots__ = ("_entries", "_filesystem", "_unwritten")
+    __slots__ = ("_entries", "_filesystem", "_log", "_unwritten")
 
-    def __init__(self, filesystem: Filesystem) -> None:
+    def __init__(self, filesystem: Filesystem, log: Log) -> None:
         self._filesystem = filesystem
+        self._log = log
         self._entries: dict[int, list[AbortedTxn]] = {}
         self._unwritten: list[tuple[Segment, int, AbortedTxn]] = []
 
@@ -70,11 +86,35 @@ class Aborted:
     def _of(self, segment: Segment) -> list[AbortedTxn]:
         entries = self._entries.get(segment.base_offset)
         if entries is None:
-            path = _path(segment)
-            exists = self._filesystem.exists(path)
-            entries = list(decode(self._filesystem.read(path))) if exists else []
-            self._entries[segment.base_offset] = entries
+            entries = self._entries[segment.base_offset] = self._load(segment)
         return entries
+
+    def _load(self, segment: Segment) -> list[AbortedTxn]:
+        path = _path(segment)
+        if not self._filesystem.exists(path):
+            return []
+        try:
+            entries = list(decode(self._filesystem.read(path)))
+            for entry in entries:
+                self._check(segment, entry)
+        except ValueError as error:
+            logger.warning("aborted transactions read off the log file=%s reason=%s", path, error)
+            entries = self._log.aborted_in(segment)
+            self._unwritten += [(segment, slot, entry) for slot, entry in enumerate(entries)]
+            self._filesystem.open(path).truncate(0)
+        return entries
+
+    def _check(self, segment: Segment, entry: AbortedTxn) -> None:
+        """The file has no checksum: what it says must show in the batches it speaks of."""
+        if not segment.base_offset <= entry.last_offset < segment.next_offset:
+            raise ValueError(f"a marker at {entry.last_offset}, outside the segment")
+        for offset in (entry.first_offset, entry.last_offset):
+            batch = self._log.header_at(offset)
+            if batch is None:
+                # Deleted since.
+                continue
+            if batch.base_offset != offset or batch.producer_id != entry.producer_id:
+                raise ValueError(f"producer {entry.producer_id} began nothing at {offset}")
 
 
 def _path(segment: Segment) -> str:

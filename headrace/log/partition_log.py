@@ -14,7 +14,7 @@ from headrace.log.filesystem import join
 from headrace.log.leader_epochs import FILE_NAME
 from headrace.log.open_files import OpenFiles
 from headrace.log.origin import Origin
-from headrace.log.producers import Duplicate
+from headrace.log.producers import Duplicate, Producers
 from headrace.log.reading import EMPTY, FileSlice, read_segment
 from headrace.log.recovery import Known, open_segments
 from headrace.log.rolling import RollRule
@@ -25,7 +25,7 @@ from headrace.log.sync_ticket import Document, SyncTicket, Unsynced
 from headrace.log.topic_ids import load_topic_id, save_topic_id
 from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import validate
-from headrace.protocol.records import BatchView
+from headrace.protocol.records import HEADER_BYTES, BatchView
 
 __all__ = ["NEW", "Appended", "FileSlice", "PartitionLog", "SyncTicket"]
 
@@ -87,7 +87,7 @@ class PartitionLog:
         self.synced_offset = (
             self.log_end_offset if known.clean else min(known.recovery_point, self.log_end_offset)
         )
-        self._aborted = Aborted(files.filesystem)
+        self._aborted = Aborted(files.filesystem, self)
         self._snapshots = Snapshots(files.filesystem, directory)
         self._rebuild_producers(self.log_end_offset if known.clean else self.synced_offset)
         self._unsnapshotted_bytes = 0
@@ -271,6 +271,14 @@ class PartitionLog:
         at = max(bisect_right(self._bases, start_offset) - 1, 0)
         return self._aborted.between(self.segments[at:], start_offset, end_offset)
 
+    def header_at(self, offset: int) -> BatchView | None:
+        """The header of the batch that holds an offset, or the next one; None if there is none."""
+        at = bisect_right(self._bases, offset) - 1
+        found = self.segments[at].locate(offset) if at >= 0 else None
+        if found is None:
+            return None
+        return BatchView(self.segments[at].opened().read_at(found[0], HEADER_BYTES))
+
     def offset_for_time(self, timestamp_ms: int) -> timestamps.TimedOffset | None:
         """The first record at or past a time."""
         try:
@@ -363,7 +371,19 @@ class PartitionLog:
     def _rebuild_producers(self, known_offset: int) -> None:
         self._snapshots.remove_after(self.log_end_offset)
         replay_from, self.producers = self._snapshots.load(known_offset)
-        replay(self.segments, replay_from, self.producers, self._aborted)
+        for segment in self.segments:
+            if segment.next_offset > replay_from:
+                self._aborted.truncate(segment, replay_from)
+        replay(self.segments, replay_from, self.producers, self._aborted.add)
+
+    def aborted_in(self, segment: Segment) -> list[AbortedTxn]:
+        """Read off the log itself, from its start, because transactions cross segments."""
+        found: list[AbortedTxn] = []
+        upto = self.segments[: self.segments.index(segment) + 1]
+        replay(
+            upto, 0, Producers(), lambda at, entry: found.append(entry) if at is segment else None
+        )
+        return found
 
     def remove_segments_below(self, offset: int) -> int:
         """Remove whole segments below an offset that is the log's start on stable storage."""

@@ -1,13 +1,13 @@
 """Producer state on disk: snapshots named by the offset they reach, and replay from there."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from headrace.log.aborted import Aborted
 from headrace.log.filesystem import Filesystem, join
 from headrace.log.producers import Producers
 from headrace.log.segment import Segment
 from headrace.log.segment_indexes import file_name
+from headrace.log.txn_index import AbortedTxn
 from headrace.protocol.records import BatchView, CorruptBatch
 
 logger = logging.getLogger(__name__)
@@ -83,16 +83,18 @@ class Snapshots:
 
 
 def replay(
-    segments: Iterable[Segment], from_offset: int, producers: Producers, aborted: Aborted
+    segments: Iterable[Segment],
+    from_offset: int,
+    producers: Producers,
+    add: Callable[[Segment, AbortedTxn], None],
 ) -> None:
-    """Bring producer state, and the index of aborted transactions, up to the end of the log."""
+    """Bring producer state up to the end of the segments, telling of every aborted transaction."""
     for segment in segments:
         if segment.next_offset <= from_offset or segment.size == 0:
             continue
         found = segment.locate(from_offset) if from_offset > segment.base_offset else (0, 0)
         if found is None:
             continue
-        aborted.truncate(segment, from_offset)
         for position, header in segment.headers(found[0]):
             if header.producer_id < 0 or header.base_offset < from_offset:
                 continue
@@ -109,7 +111,7 @@ def replay(
                 )
                 continue
             if entry is not None:
-                aborted.add(segment, entry)
+                add(segment, entry)
 
 
 def _whole(segment: Segment, position: int, header: BatchView) -> BatchView:

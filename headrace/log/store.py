@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
 DELETED = "-delete"
+STRAY = "-stray"
 MAX_NAME = 255
 LOW_SPACE_BYTES = 16 << 20
 _PARTITION = re.compile(r"(.+)-(\d+)")
@@ -133,7 +134,10 @@ class Store:
     def open(
         self, topic: str, index: int, topic_id: uuid.UUID | None, settings: TopicSettings
     ) -> PartitionLog:
-        """The partition's log: as found, or new if there is none or it is another topic's."""
+        """The partition's log: as found, or new if there is none or it is another topic's.
+
+        Another topic's files are kept under another name, as Kafka keeps stray logs.
+        """
         name = partition_name(topic, index)
         if name in self.logs:
             return self.logs[name]
@@ -144,8 +148,7 @@ class Store:
         if topic_id is not None and log.topic_id is None:
             log.belong_to(topic_id)
         elif topic_id is not None and log.topic_id != topic_id:
-            logger.warning("partition of a deleted topic dropped partition=%s", name)
-            self.delete(name)
+            self._stray(name)
             return self._open_new(topic, index, topic_id, settings)
         return log
 
@@ -157,13 +160,13 @@ class Store:
     def create(
         self, topic: str, index: int, topic_id: uuid.UUID, settings: TopicSettings
     ) -> PartitionLog:
-        """A new, empty log. What a deleted topic left under the name is dropped."""
+        """A new, empty log. What a deleted topic left under the name is set aside."""
         name = partition_name(topic, index)
         if name in self.logs:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {name} exists")
         try:
             if self.filesystem.exists(join(self.data_dir, name)):
-                self._set_aside(name)
+                self._stray(name)
             return self._open_new(topic, index, topic_id, settings)
         except OSError as error:
             raise KafkaError(
@@ -174,7 +177,7 @@ class Store:
         """The log is gone at once; its files go with sweep()."""
         log = self.logs.pop(name)
         log.close(clean=False)
-        self._set_aside(name)
+        self._set_aside(name, DELETED)
 
     def sweep(self) -> int:
         """Remove the files of deleted partitions; what cannot be removed now stays for later."""
@@ -221,10 +224,19 @@ class Store:
         if any(key in offsets for offsets in self._written):
             self.checkpoint()
 
-    def _set_aside(self, name: str) -> None:
-        suffix = f".{uuid.uuid4().hex}{DELETED}"
+    def _stray(self, name: str) -> None:
+        """Keep what is not known to be deleted: the file that names its topic may be damaged."""
+        log = self.logs.pop(name, None)
+        if log is not None:
+            log.close(clean=False)
+        target = self._set_aside(name, STRAY)
+        logger.error("partition of another topic set aside partition=%s as=%s", name, target)
+
+    def _set_aside(self, name: str, reason: str) -> str:
+        suffix = f".{uuid.uuid4().hex}{reason}"
         target = name[: MAX_NAME - len(suffix)] + suffix
         self.filesystem.rename(join(self.data_dir, name), join(self.data_dir, target))
+        return target
 
     # Checkpoints
 

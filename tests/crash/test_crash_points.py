@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.log.origin import Origin
 from headrace.log.partition_log import PartitionLog
 from headrace.log.store import Store
+from headrace.protocol.records import control_batch
 from headrace.testing.clock import ManualClock
 from headrace.testing.filesystems import (
     Crash,
@@ -18,11 +20,11 @@ from headrace.testing.filesystems import (
     nothing,
     some,
 )
-from headrace.testing.logs import batch, read_all, small_segments, sync, values
+from headrace.testing.logs import NOW_MS, batch, read_all, small_segments, sync, values
 
 SETTINGS = small_segments(600, index_interval_bytes=150)
-ORDERS, FIRST, SECOND = (uuid.UUID(int=number) for number in (1, 2, 3))
-SEEDS = range(6)
+ORDERS, FIRST, SECOND, PAYMENTS = (uuid.UUID(int=number) for number in (1, 2, 3, 4))
+SEEDS = range(4)
 
 pytestmark = pytest.mark.crash
 
@@ -52,6 +54,18 @@ class Told:
                 leader_epoch=len(held) // 5,
             )
 
+    def abort(self, log: PartitionLog, producer_id: int) -> None:
+        """A transaction of one record, and its marker; neither has a value to be read back."""
+        held = self.written.setdefault(PAYMENTS, [])
+        header = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        held.append(b"aborted")
+        log.append(batch(b"aborted", transactional=True, **header))
+        held.append(b"")
+        log.append(
+            control_batch(producer_id, 0, commit=False, coordinator_epoch=0, timestamp=NOW_MS),
+            origin=Origin.COORDINATOR,
+        )
+
     def sync(self, log: PartitionLog, topic_id: uuid.UUID) -> None:
         sync(log)
         assert log.synced_offset == log.log_end_offset
@@ -66,6 +80,12 @@ def everything_a_log_does(filesystem: MemoryFilesystem, told: Told) -> None:
         told.sync(orders, ORDERS)
     store.checkpoint()
     told.produce(orders, ORDERS, 4)
+    payments = told.create(store, "payments", PAYMENTS)
+    for producer_id in range(6):
+        told.abort(payments, producer_id)
+        if producer_id % 2:
+            told.sync(payments, PAYMENTS)
+            store.checkpoint()
     brief = told.create(store, "brief", FIRST)
     told.produce(brief, FIRST, 7)
     told.sync(brief, FIRST)
@@ -103,14 +123,27 @@ def check(filesystem: MemoryFilesystem, told: Told, *, killed: bool) -> Store:
         if killed:
             # The last append may have been interrupted before or after its one write.
             assert log.log_end_offset >= len(written) - 1
-        held = list(enumerate(written))[start : log.log_end_offset]
-        assert values(read_all(log)) == held
+        if topic_id == PAYMENTS:
+            check_aborted(log)
+        else:
+            held = list(enumerate(written))[start : log.log_end_offset]
+            assert values(read_all(log)) == held
         assert log.producers.snapshot()
         appended = log.append(batch(b"after"))
         assert appended.base_offset == log.log_end_offset - 1
         sync(log)
     store.sweep()
     return store
+
+
+def check_aborted(log: PartitionLog) -> None:
+    """Each marker that is in the log has its entry; a transaction without one is open."""
+    whole, open_one = divmod(log.log_end_offset, 2)
+    assert [
+        (entry.producer_id, entry.first_offset, entry.last_offset)
+        for entry in log.aborted(0, log.log_end_offset)
+    ] == [(at, 2 * at, 2 * at + 1) for at in range(whole)]
+    assert log.producers.first_unstable_offset == (2 * whole if open_one else None)
 
 
 def crashed_at(call: int) -> tuple[CrashingFilesystem, Told, bool]:
@@ -150,7 +183,7 @@ def test_a_kill_at_any_call_loses_nothing_that_was_written():
 
 def test_a_second_power_cut_during_recovery_changes_nothing():
     cuts = 0
-    for call in range(1, calls_of_a_life() + 1, 7):
+    for call in range(1, calls_of_a_life() + 1, 13):
         filesystem, told, _crashed = crashed_at(call)
         left = filesystem.survivors(some(call))
         for again in range(1, 400):
@@ -168,6 +201,8 @@ def test_a_second_power_cut_during_recovery_changes_nothing():
                 written = [*told.written.get(topic_id, []), b"after"]
                 acked = told.acked.get(topic_id, 0)
                 assert log.log_end_offset >= acked
+                if topic_id == PAYMENTS:
+                    continue
                 found = values(read_all(log))
                 assert [offset for offset, _value in found] == list(
                     range(log.log_start_offset, log.log_end_offset)
@@ -175,7 +210,7 @@ def test_a_second_power_cut_during_recovery_changes_nothing():
                 assert [value for offset, value in found if offset < acked] == written[
                     log.log_start_offset : acked
                 ]
-    assert cuts > 300
+    assert cuts > 200
 
 
 def test_a_full_disk_at_any_point_is_refused_and_then_forgotten():

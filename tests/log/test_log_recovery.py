@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ErrorCode, KafkaError
+from headrace.log.origin import Origin
 from headrace.log.recovery import Known
-from headrace.protocol.records import batches
+from headrace.protocol.records import batches, control_batch
 from headrace.testing.filesystems import MemoryFile, MemoryFilesystem, everything, nothing
 from headrace.testing.logs import (
     DIRECTORY,
+    NOW_MS,
     batch,
     open_log,
     read_all,
@@ -343,3 +345,34 @@ def test_a_log_start_past_the_end_is_not_believed():
     again = open_log(filesystem, Known(48, 49, True), settings=SETTINGS)
     assert again.log_start_offset == 0
     assert served(again) == (held, [])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_bit_in_the_list_of_aborted_transactions_shows_none_of_their_records(clean):
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, settings=SETTINGS)
+    for producer_id in range(1, 7):
+        header = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        log.append(batch(b"x" * 200, transactional=True, **header))
+        log.append(
+            control_batch(producer_id, 0, commit=False, coordinator_epoch=0, timestamp=NOW_MS),
+            origin=Origin.COORDINATOR,
+        )
+    log.close()
+    expected = log.aborted(0, 12)
+    assert len(expected) == 6
+    paths = [f"{DIRECTORY}/{n}" for n in filesystem.listdir(DIRECTORY) if n.endswith(".txnindex")]
+    assert len(paths) > 1
+    for path in paths:
+        for position in range(filesystem.size(path)):
+            if position % 34 >= 26:
+                # The last stable offset only says how far to look on.
+                continue
+
+            def flip(content, position=position):
+                content[position] ^= 1 << position % 8
+
+            again = open_log(
+                damaged(filesystem, path, flip), Known(12, 0, clean), settings=SETTINGS
+            )
+            assert [entry[:3] for entry in again.aborted(0, 12)] == [e[:3] for e in expected]
