@@ -17,8 +17,12 @@ from headrace.log.settings import TopicSettings
 from headrace.log.store import Store
 from headrace.log.sync_ticket import SyncTicket
 from headrace.log.txn_index import AbortedTxn
+from headrace.protocol.records import batches
 
 logger = logging.getLogger(__name__)
+
+# So many aborted transactions are told without asking whether the records at hand have them.
+FEW_ABORTED = 8
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -150,8 +154,18 @@ class Partition:
         found = log.read(offset, max_bytes=max_bytes, end_offset=limit, min_one=min_one)
         if not found.size:
             return None, []
-        aborted = log.aborted(offset, limit) if isolation == Isolation.READ_COMMITTED else []
-        return found, aborted
+        if isolation != Isolation.READ_COMMITTED:
+            return found, []
+        return found, self._aborted(found, offset, limit)
+
+    def _aborted(self, found: FileSlice, offset: int, limit: int) -> list[AbortedTxn]:
+        """The aborted transactions that this slice has records of."""
+        aborted = self.log.aborted(offset, limit)
+        if len(aborted) <= FEW_ABORTED:
+            return aborted
+        # A reader far behind would be told again and again of all that is still before it.
+        end = max(batch.next_offset for batch in batches(found.read()))
+        return [entry for entry in aborted if entry.first_offset < end]
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Refuse a client whose metadata is older or newer than this partition; -1 is no claim."""

@@ -161,3 +161,35 @@ def test_an_unknown_partition_of_a_known_topic_id_is_told_from_an_unknown_id():
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)
+
+
+def test_a_reader_is_told_only_of_aborted_transactions_in_what_it_reads():
+    async def scenario(harness):
+        await harness.create("t", write_caching="true")
+        partition = harness.partition("t")
+        for producer_id in range(20):
+            partition.append(
+                batch(
+                    b"x" * 100,
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    base_sequence=0,
+                    transactional=True,
+                )
+            )
+            marker = control_batch(
+                producer_id, 0, commit=False, coordinator_epoch=0, timestamp=NOW_MS
+            )
+            partition.append(marker, origin=Origin.COORDINATOR)
+        told = {}
+        for offset in (0, 10, 30):
+            found, aborted = partition.read(
+                offset, max_bytes=600, isolation=Isolation.READ_COMMITTED, min_one=True
+            )
+            read = [view for view in batches(found.read()) if not view.is_control]
+            told[offset] = {entry.producer_id for entry in aborted}
+            assert {view.producer_id for view in read} <= told[offset]
+        assert len(told[0]) < 5
+        assert len(told[10]) < 5
+
+    run(scenario)
