@@ -9,23 +9,22 @@ from typing import NamedTuple
 from headrace.clock import Clock
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log import timestamps
-from headrace.log.aborted import Aborted
 from headrace.log.filesystem import join
 from headrace.log.leader_epochs import FILE_NAME
 from headrace.log.open_files import OpenFiles
 from headrace.log.origin import Origin
-from headrace.log.producers import Duplicate, Producers
+from headrace.log.producer_history import ProducerHistory
+from headrace.log.producers import Duplicate
 from headrace.log.reading import EMPTY, FileSlice, read_segment
 from headrace.log.recovery import Known, open_segments
 from headrace.log.rolling import RollRule
 from headrace.log.segment import Segment
 from headrace.log.settings import TopicSettings
-from headrace.log.snapshots import Snapshots, replay
 from headrace.log.sync_ticket import Document, SyncTicket, Unsynced
 from headrace.log.topic_ids import load_topic_id, save_topic_id
 from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import validate
-from headrace.protocol.records import HEADER_BYTES, BatchView
+from headrace.protocol.records import BatchView
 
 __all__ = ["NEW", "Appended", "FileSlice", "PartitionLog", "SyncTicket"]
 
@@ -74,22 +73,15 @@ class PartitionLog:
         self.settings = settings
         self.leader_epochs = found.leader_epochs
         self.log_end_offset = found.next_offset
-        self.log_start_offset = max(known.log_start_offset, self._bases[0])
-        if self.log_start_offset > self.log_end_offset:
-            logger.error(
-                "log start offset past the end ignored partition=%s log_start_offset=%d end=%d",
-                self.name,
-                self.log_start_offset,
-                self.log_end_offset,
-            )
-            self.log_start_offset = self._bases[0]
+        self.log_start_offset = found.log_start_offset
         # Whether by sync or by the kernel: what survived is synced with the first ticket.
         self.synced_offset = (
             self.log_end_offset if known.clean else min(known.recovery_point, self.log_end_offset)
         )
-        self._aborted = Aborted(files.filesystem, self)
-        self._snapshots = Snapshots(files.filesystem, directory)
-        self._rebuild_producers(self.log_end_offset if known.clean else self.synced_offset)
+        self._history = ProducerHistory(files.filesystem, directory, self.segments)
+        self.producers = self._history.rebuild(
+            self.log_end_offset if known.clean else self.synced_offset, self.log_end_offset
+        )
         self._unsnapshotted_bytes = 0
         self._unsynced = Unsynced(files.filesystem, directory, known=known.clean)
         self._unsynced.paths += [
@@ -97,7 +89,7 @@ class PartitionLog:
             for segment in self.segments[:-1]
             if segment.next_offset > self.synced_offset
         ]
-        self._epochs_changed = False
+        self._epochs_changed = found.epochs_changed
         self._tail_torn = False
 
     @classmethod
@@ -160,7 +152,7 @@ class PartitionLog:
             if batch.producer_id >= 0:
                 aborted = producers.update(batch)
                 if aborted is not None:
-                    self._aborted.add(self._active, aborted)
+                    self._history.aborted.add(self._active, aborted)
         if leader_epoch > latest_epoch:
             self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = next_offset
@@ -224,7 +216,7 @@ class PartitionLog:
         logger.info("segment rolled partition=%s base_offset=%d", self.name, segment.base_offset)
 
     def _write_snapshot(self) -> None:
-        path = self._snapshots.write(self.log_end_offset, self.producers)
+        path = self._history.snapshots.write(self.log_end_offset, self.producers)
         if path is not None:
             self._unsynced.created(path)
         self._unsnapshotted_bytes = 0
@@ -269,15 +261,7 @@ class PartitionLog:
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions a reader of [start, end) must leave out."""
         at = max(bisect_right(self._bases, start_offset) - 1, 0)
-        return self._aborted.between(self.segments[at:], start_offset, end_offset)
-
-    def header_at(self, offset: int) -> BatchView | None:
-        """The header of the batch that holds an offset, or the next one; None if there is none."""
-        at = bisect_right(self._bases, offset) - 1
-        found = self.segments[at].locate(offset) if at >= 0 else None
-        if found is None:
-            return None
-        return BatchView(self.segments[at].opened().read_at(found[0], HEADER_BYTES))
+        return self._history.aborted.between(self.segments[at:], start_offset, end_offset)
 
     def offset_for_time(self, timestamp_ms: int) -> timestamps.TimedOffset | None:
         """The first record at or past a time."""
@@ -300,7 +284,7 @@ class PartitionLog:
 
     def dirty(self) -> SyncTicket | None:
         """What must be synced for everything written so far to be safe; None if it is."""
-        writes = self._aborted.unwritten()
+        writes = self._history.aborted.unwritten()
         unsynced = self.log_end_offset > self.synced_offset
         # Snapshots and the topic's id alone can wait: without records nothing rests on them.
         if not (unsynced or writes or self._epochs_changed):
@@ -315,7 +299,7 @@ class PartitionLog:
         """The ticket's sync succeeded."""
         self.synced_offset = max(self.synced_offset, min(ticket.next_offset, self.log_end_offset))
         self._unsynced.settle(ticket)
-        self._aborted.written(len(ticket.writes))
+        self._history.aborted.written(len(ticket.writes))
         for document in ticket.documents:
             self._epochs_changed = document.content != self.leader_epochs.encode()
 
@@ -354,7 +338,7 @@ class PartitionLog:
         while len(self.segments) > 1 and self._bases[-1] >= offset:
             segment = self.segments.pop()
             self._bases.pop()
-            self._aborted.remove(segment)
+            self._history.aborted.remove(segment)
             segment.remove()
         self._active = self.segments[-1]
         found = self._active.locate(offset)
@@ -366,31 +350,14 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.synced_offset = min(self.synced_offset, self.log_end_offset)
         self._epochs_changed |= self.leader_epochs.truncate_end(self.log_end_offset)
-        self._rebuild_producers(self.log_end_offset)
-
-    def _rebuild_producers(self, known_offset: int) -> None:
-        self._snapshots.remove_after(self.log_end_offset)
-        replay_from, self.producers = self._snapshots.load(known_offset)
-        for segment in self.segments:
-            if segment.next_offset > replay_from:
-                self._aborted.truncate(segment, replay_from)
-        replay(self.segments, replay_from, self.producers, self._aborted.add)
-
-    def aborted_in(self, segment: Segment) -> list[AbortedTxn]:
-        """Read off the log itself, from its start, because transactions cross segments."""
-        found: list[AbortedTxn] = []
-        upto = self.segments[: self.segments.index(segment) + 1]
-        replay(
-            upto, 0, Producers(), lambda at, entry: found.append(entry) if at is segment else None
-        )
-        return found
+        self.producers = self._history.rebuild(self.log_end_offset, self.log_end_offset)
 
     def remove_segments_below(self, offset: int) -> int:
         """Remove whole segments below an offset that is the log's start on stable storage."""
         removed = 0
         while len(self.segments) > 1 and self._bases[1] <= offset:
             segment = self.segments[0]
-            self._aborted.remove(segment)
+            self._history.aborted.remove(segment)
             segment.remove()
             del self.segments[0], self._bases[0]
             removed += 1
@@ -411,7 +378,7 @@ class PartitionLog:
         if clean:
             if self._active.size:
                 self._active.indexes.seal()
-            if self.log_end_offset > max(self._snapshots.latest, 0):
+            if self.log_end_offset > max(self._history.snapshots.latest, 0):
                 self._write_snapshot()
             ticket = self.dirty()
             if ticket is not None:

@@ -35,11 +35,13 @@ class Known:
 
 @dataclass(slots=True)
 class Files:
-    """The segments found, oldest first, and from which offset on they were read."""
+    """What was found: the segments, oldest first, and what they say."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
-    checked_from: int
+    # Whether they differ from what their file says.
+    epochs_changed: bool
+    log_start_offset: int
 
     @property
     def next_offset(self) -> int:
@@ -54,10 +56,11 @@ def open_segments(
     offsets = sorted(_offset(name) for name in names if name.endswith(".log") and _numbered(name))
     _sweep(files, directory, names, set(offsets))
     epochs = _load_epochs(files, directory)
+    stored = epochs.entries()
     if not offsets:
         segment = Segment.create(files, directory, known.log_start_offset)
         segment.indexes.interval_bytes = interval_bytes
-        return Files([segment], epochs, segment.base_offset)
+        return Files([segment], epochs, False, segment.base_offset)
     segments = [
         Segment(files, directory, offset, files.filesystem.size(_path(directory, offset)))
         for offset in offsets
@@ -72,7 +75,16 @@ def open_segments(
     if not known.clean or not scan.believe():
         scan.run()
     epochs.truncate_end(segments[-1].next_offset)
-    return Files(segments, epochs, scan.checked_from)
+    log_start_offset = max(known.log_start_offset, offsets[0])
+    if log_start_offset > segments[-1].next_offset:
+        logger.error(
+            "log start offset past the end ignored directory=%s log_start_offset=%d end=%d",
+            directory,
+            log_start_offset,
+            segments[-1].next_offset,
+        )
+        log_start_offset = offsets[0]
+    return Files(segments, epochs, epochs.entries() != stored, log_start_offset)
 
 
 class _Scan:
@@ -93,13 +105,11 @@ class _Scan:
         self._epochs = epochs
         self._recovery_point = known.recovery_point
         self._contiguous = contiguous
-        self.checked_from = segments[-1].base_offset
 
     def believe(self) -> bool:
         """After a clean stop only the end is looked for, from the last index entry on."""
         segment = self._segments[-1]
         if segment.size == 0:
-            self.checked_from = segment.base_offset
             return True
         next_offset, segment.next_offset = segment.base_offset, MAX_OFFSET
         end = 0
@@ -113,7 +123,7 @@ class _Scan:
             segment.next_offset = segment.base_offset
             logger.warning("end not clean after a clean stop file=%s", segment.path)
             return False
-        segment.next_offset = self.checked_from = next_offset
+        segment.next_offset = next_offset
         return True
 
     def run(self) -> None:
@@ -122,8 +132,6 @@ class _Scan:
             segment = self._segments[at]
             last = at == len(self._segments) - 1
             start = self._start(segment) if at == first else (0, segment.base_offset)
-            if at == first:
-                self.checked_from = start[1]
             if not self._read(segment, *start, last=last):
                 self._drop(at + 1)
                 break
