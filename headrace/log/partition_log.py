@@ -156,13 +156,8 @@ class PartitionLog:
         if leader_epoch > latest_epoch:
             self._epochs_changed |= self.leader_epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = next_offset
-        return Appended(
-            base_offset,
-            next_offset - 1,
-            validated.log_append_time_ms,
-            self.log_start_offset,
-            False,
-        )
+        append_time = validated.log_append_time_ms
+        return Appended(base_offset, next_offset - 1, append_time, self.log_start_offset, False)
 
     def _duplicate(self, duplicate: Duplicate) -> Appended:
         return Appended(
