@@ -285,3 +285,15 @@ def test_a_draining_connection_answers_what_it_started_and_starts_nothing():
     assert client.connection.idle
     assert client.started == [(PRODUCE, 0)]
     assert client.transport.sent == answer_bytes(0)
+
+
+def test_a_client_that_owes_a_read_is_not_read_from_even_with_nothing_waiting():
+    client = Client(room=0)
+    client.body = b"x" * (MAX_UNSENT_BYTES + 1)
+    client.ready = {0}
+    client.transport.feed(request(PRODUCE, 0))
+    client.turn()
+    assert client.transport.fd not in client.loop.readers
+    client.transport.room = 1 << 30
+    client.turn()
+    assert client.transport.fd in client.loop.readers

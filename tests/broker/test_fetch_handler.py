@@ -247,3 +247,26 @@ def test_reading_on_and_on_gives_every_record_once_and_in_order(sizes, partition
         assert got == written
 
     run(scenario)
+
+
+def test_partitions_of_a_session_take_turns_when_not_all_fit():
+    async def scenario(harness):
+        await harness.create("t", partitions=3, write_caching="true")
+        for index in (0, 1, 2):
+            harness.partition("t", index).append(batch(b"%d" % index))
+        opening = fetch([(0, 1), (1, 1), (2, 1)], session_epoch=0)
+        session = (await harness.call("fetch", VERSION, opening)).session_id
+        behind = [(0, 0), (1, 0), (2, 0)]
+        served = []
+        for epoch in range(1, 7):
+            request = fetch(
+                behind if epoch == 1 else [],
+                session_id=session,
+                session_epoch=epoch,
+                max_bytes=1,
+            )
+            answer = told(await harness.call("fetch", VERSION, request))
+            served += [index for index, _, found in answer if found]
+        assert served == [0, 1, 2, 0, 1, 2]
+
+    run(scenario)

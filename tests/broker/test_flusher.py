@@ -82,10 +82,14 @@ def test_one_sync_settles_everything_appended_before_it():
         for _ in range(100):
             journal.written += 1
             flusher.schedule(journal)
+        # Time for a second sync of the same partition to begin, if it wrongly would.
+        for _ in range(5):
+            await asyncio.sleep(0)
         disk.gate.set()
         await flusher.drain()
         assert journal.synced == 200
         assert disk.syncs == 2
+        assert disk.most_running == 1
 
     run(work)
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headrace.broker.partitions import Isolation
+from headrace.broker.partitions import Isolation, Partition
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.origin import Origin
 from headrace.protocol.records import batches, control_batch
@@ -191,5 +191,18 @@ def test_a_reader_is_told_only_of_aborted_transactions_in_what_it_reads():
             assert {view.producer_id for view in read} <= told[offset]
         assert len(told[0]) < 5
         assert len(told[10]) < 5
+
+    run(scenario)
+
+
+def test_what_was_found_unsynced_is_shown_only_once_it_is_synced():
+    async def scenario(harness):
+        topic_id = await harness.create("t")
+        log = harness.partition("t").log
+        log.append(batch(b"survived a kill"))
+        reopened = Partition(log, log.settings, harness.broker.flusher, topic_id)
+        assert reopened.high_watermark == 0
+        await reopened.wait_durable(1)
+        assert values(reopened) == [b"survived a kill"]
 
     run(scenario)

@@ -89,3 +89,15 @@ def test_a_draining_broker_resumes_everything_parked():
     waits.wake_all()
     loop.run_ready()
     assert [len(resumed) for resumed in outcomes] == [1, 1, 1]
+
+
+def test_what_was_woken_can_still_be_cancelled_woken_and_expire_without_harm():
+    loop = ManualLoop()
+    wait, resumed = parked(Waits(loop), [Source()])
+    wait.wake()
+    wait.wake()
+    wait.expire()
+    wait.cancel()
+    loop.advance(1)
+    loop.run_ready()
+    assert len(resumed) == 1
