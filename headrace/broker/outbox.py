@@ -6,6 +6,8 @@ from headrace.broker.transport import Slice, Transport
 
 Part = bytes | Slice
 
+# A client that reads as fast as we send gets this much, then the others have their turn.
+TURN_BYTES = 2 << 20
 # Below this, reading a slice and sending it with its header in one call beats a sendfile.
 SENDFILE_MIN_BYTES = 32 << 10
 
@@ -40,11 +42,14 @@ class Outbox:
             self._queue.append(part)
 
     def send(self) -> bool:
-        """Send what the socket takes; True once nothing is left."""
+        """Send what the socket takes, within a turn; True once nothing is left."""
         self._join()
         queue = self._queue
+        stop = self.unsent_bytes - TURN_BYTES
         try:
             while queue:
+                if self.unsent_bytes < stop:
+                    return False
                 part = queue[0]
                 if isinstance(part, bytes | memoryview):
                     self._send_bytes(part)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.outbox import SENDFILE_MIN_BYTES, Outbox, ShortFile
+from headrace.broker.outbox import SENDFILE_MIN_BYTES, TURN_BYTES, Outbox, ShortFile
 from headrace.broker.transport import CopyingTransport, PlainTransport
+from tests.broker.manual_loop import ScriptedTransport
 
 
 @dataclass(frozen=True)
@@ -112,3 +113,17 @@ def test_a_file_cut_short_is_an_error_and_never_a_shorter_answer(content, transp
     beyond = Piece(content, end - size // 2, size)
     with pytest.raises(ShortFile):
         received(transport, [b"head", beyond])
+
+
+def test_a_fast_reader_gives_the_others_a_turn():
+    class Endless(ScriptedTransport):
+        def send_slice(self, source, sent):
+            return min(1 << 18, source.size - sent)
+
+    outbox = Outbox(Endless())
+    outbox.put(Piece(0, 0, TURN_BYTES * 3))
+    turns = 1
+    while not outbox.send():
+        turns += 1
+    assert turns == 3
+    assert outbox.unsent_bytes == 0
