@@ -16,6 +16,7 @@ from headrace.client.librdkafka import (
     client_settings,
     refusal,
 )
+from headrace.client.patience import patiently
 from headrace.errors import ErrorCode, KafkaError, Unreachable
 
 # The package types its admin module but does not export those names, so they stay untyped here.
@@ -152,12 +153,16 @@ class Admin:
             validate_only=validate_only,
         )
         self.wait(futures[topic.name], topic.name)
+        if not validate_only:
+            # The answer may come before every broker has heard of the topic.
+            patiently(lambda: self._require_leaders(topic.name))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give the topic this many partitions in all."""
         wanted = [raw_admin.NewPartitions(name, total)]
         futures = self._ask(self.raw.create_partitions, wanted, request_timeout=REQUEST_TIMEOUT_S)
         self.wait(futures[name], name)
+        patiently(lambda: self._require_leaders(name, total))
 
     def delete_topic(self, name: str) -> None:
         futures = self._ask(self.raw.delete_topics, [name], request_timeout=REQUEST_TIMEOUT_S)
@@ -217,18 +222,10 @@ class Admin:
         }
         if not wanted:
             return {}
-        futures = self._ask(
-            self.raw.list_offsets,
-            wanted,
-            isolation_level=ISOLATIONS[isolation],
-            request_timeout=REQUEST_TIMEOUT_S,
+        answers = patiently(
+            lambda: self._list_offsets(wanted, isolation),
+            final=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
         )
-        answers = {
-            TopicPartition(key.topic, key.partition): self.wait(
-                future, f"{key.topic}-{key.partition}"
-            ).offset
-            for key, future in futures.items()
-        }
         return {place: offset if offset >= 0 else None for place, offset in answers.items()}
 
     def wait(self, future: "Future[T]", about: str = "") -> T:
@@ -240,6 +237,28 @@ class Admin:
             raise refusal(error, self._bootstrap, about) from error
         except FutureTimeout as error:
             raise Unreachable(self._bootstrap, f"no answer in {REQUEST_TIMEOUT_S:g} s") from error
+
+    def _list_offsets(
+        self, wanted: Mapping[Any, Any], isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        futures = self._ask(
+            self.raw.list_offsets,
+            wanted,
+            isolation_level=ISOLATIONS[isolation],
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        return {
+            TopicPartition(key.topic, key.partition): self.wait(
+                future, f"{key.topic}-{key.partition}"
+            ).offset
+            for key, future in futures.items()
+        }
+
+    def _require_leaders(self, name: str, partitions: int = 1) -> None:
+        (topic,) = self.describe_topics([name])
+        led = [partition for partition in topic.partitions if partition.leader >= 0]
+        if len(led) < max(len(topic.partitions), partitions):
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not ready yet")
 
     def _ask(self, request: Any, *arguments: Any, **options: Any) -> Any:
         try:

@@ -1,6 +1,5 @@
 """Consumer groups as an operator sees them: members, offsets, deletion."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ import confluent_kafka
 
 from headrace.client.admin import Admin
 from headrace.client.librdkafka import REQUEST_TIMEOUT_S, TopicPartition, refusal
+from headrace.client.patience import patiently
 from headrace.errors import ErrorCode, KafkaError
 
 # States in Kafka's own spelling; librdkafka spells them in capitals.
@@ -24,9 +24,6 @@ STATES = {
 }
 # Offsets may be changed by hand only while no member could commit over them.
 INACTIVE = frozenset(("Empty", "Dead"))
-# A coordinator that moves or still loads is asked again, so often and after such a pause.
-COORDINATOR_ATTEMPTS = 50
-COORDINATOR_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +124,11 @@ class GroupAdmin:
         return None
 
     def _coordinated(self, request: Callable[..., Any], asked: list[Any], group: str) -> Any:
-        for attempt in range(COORDINATOR_ATTEMPTS):
+        def ask() -> Any:
             futures = request(asked, request_timeout=REQUEST_TIMEOUT_S)
-            try:
-                return self._admin.wait(futures[group], f"group {group}")
-            except KafkaError as error:
-                if not error.code.retriable or attempt + 1 == COORDINATOR_ATTEMPTS:
-                    raise
-            time.sleep(COORDINATOR_PAUSE_S)
-        raise AssertionError("the last attempt returns or raises")
+            return self._admin.wait(futures[group], f"group {group}")
+
+        return patiently(ask)
 
 
 def _member(found: Any) -> Member:

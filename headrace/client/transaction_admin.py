@@ -1,18 +1,15 @@
 """Transactions as an operator sees them: who has one open, for how long, and how to end it."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.client.librdkafka import TopicPartition
+from headrace.client.patience import patiently
 from headrace.client.wire import Api, Connection, Wire, refuse
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import Message
 
 TRANSACTIONAL = 1  # the kind of coordinator, in FindCoordinator
-# A coordinator that loads, or still ends the transaction before, is asked again.
-ATTEMPTS = 100
-PAUSE_S = 0.1
 # Fencing only opens the way to an abort; the timeout of a transaction never begun is of no use.
 FENCING_TIMEOUT_MS = 60_000
 NO_OFFSET = -1
@@ -71,12 +68,14 @@ class TransactionAdmin:
     def describe(self, transactional_id: str) -> Transaction:
         node_id, coordinator = self._coordinator(transactional_id)
         request = Message(transactional_ids=[transactional_id])
-        answer = _retried(
-            lambda: coordinator.call(Api.DESCRIBE_TRANSACTIONS, request),
+        answer = _asked(
+            coordinator,
+            Api.DESCRIBE_TRANSACTIONS,
+            request,
+            f"transactional id {transactional_id}",
             lambda found: int(found.transaction_states[0].error_code),
         )
         (row,) = answer.transaction_states
-        refuse(row.error_code, f"transactional id {transactional_id}")
         return Transaction(
             row.transactional_id,
             node_id,
@@ -101,8 +100,8 @@ class TransactionAdmin:
         request = Message(
             transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
         )
-        answer = _retried(lambda: coordinator.call(Api.INIT_PRODUCER_ID, request), _top_error)
-        refuse(answer.error_code, f"transactional id {transactional_id} in state {state}")
+        about = f"transactional id {transactional_id} in state {state}"
+        _asked(coordinator, Api.INIT_PRODUCER_ID, request, about)
 
     def open_transactions(self, places: Iterable[TopicPartition]) -> list[OpenTransaction]:
         """Transactions that partitions hold open, from their leaders."""
@@ -151,8 +150,7 @@ class TransactionAdmin:
 
     def _held_by(self, node_id: int, request: Message) -> list[TransactionListing]:
         broker = self._wire.broker(node_id)
-        answer = _retried(lambda: broker.call(Api.LIST_TRANSACTIONS, request), _top_error)
-        refuse(answer.error_code, "listing transactions")
+        answer = _asked(broker, Api.LIST_TRANSACTIONS, request, "listing transactions")
         if answer.unknown_state_filters:
             unknown = ", ".join(answer.unknown_state_filters)
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no transaction state is named {unknown}")
@@ -167,13 +165,14 @@ class TransactionAdmin:
         request = Message(
             key=transactional_id, key_type=TRANSACTIONAL, coordinator_keys=[transactional_id]
         )
-        broker = self._wire.any()
-        answer = _retried(
-            lambda: broker.call(Api.FIND_COORDINATOR, request),
+        answer = _asked(
+            self._wire.any(),
+            Api.FIND_COORDINATOR,
+            request,
+            f"finding the coordinator of {transactional_id}",
             lambda found: int(_coordinator_row(found).error_code),
         )
         row = _coordinator_row(answer)
-        refuse(row.error_code, f"finding the coordinator of {transactional_id}")
         return row.node_id, self._wire.broker(row.node_id)
 
     def _leaders(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
@@ -219,11 +218,18 @@ def _top_error(answer: Message) -> int:
     return int(answer.error_code)
 
 
-def _retried(ask: Callable[[], Message], error_of: Callable[[Message], int]) -> Message:
-    answer = ask()
-    for _ in range(ATTEMPTS):
-        if not ErrorCode(error_of(answer)).retriable:
-            break
-        time.sleep(PAUSE_S)
-        answer = ask()
-    return answer
+def _asked(
+    broker: Connection,
+    api: Api,
+    request: Message,
+    about: str,
+    error_of: Callable[[Message], int] = _top_error,
+) -> Message:
+    """The answer once it carries no error; one that passes, as of a coordinator that loads, may."""
+
+    def ask() -> Message:
+        answer = broker.call(api, request)
+        refuse(error_of(answer), about)
+        return answer
+
+    return patiently(ask)
