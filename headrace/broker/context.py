@@ -1,6 +1,7 @@
 """What handlers may reach, and who asks."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +13,8 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.waits import Waits
 from headrace.clock import Clock
 from headrace.log.store import Store
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from headrace.broker.groups import GroupCoordinator
@@ -93,10 +96,18 @@ class Broker:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that outlives the request which caused it, until the broker stops."""
-        task = self._tasks.create_task(work)
+        task = self._tasks.create_task(_survived(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     def cancel_tasks(self) -> None:
         for task in self._running:
             task.cancel()
+
+
+async def _survived(work: Coroutine[Any, Any, None]) -> None:
+    """A task's root: what fails there is said, and ends that task and no other."""
+    try:
+        await work
+    except Exception:
+        logger.exception("task failed")

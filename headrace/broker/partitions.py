@@ -220,6 +220,9 @@ class Partition:
         What no reader saw is cut off, so that the producer's retry writes it anew. Under
         `write.caching` readers saw all of it: writing stops until the log is opened again.
         """
+        if self.removed:
+            # Its files were set aside under the sync, and nobody waits for it any more.
+            return
         refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self} could not be synced: {error}")
         self._fenced = refusal
         self._mend()
@@ -271,7 +274,7 @@ class Partition:
 
     def _mend(self) -> None:
         """Cut off what was never durable, and write again; a disk that fails still keeps us out."""
-        if self._write_caching:
+        if self._write_caching or self.high_watermark > self.log.synced_offset:
             return
         try:
             self.log.truncate(self.log.synced_offset)

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -206,3 +207,52 @@ def test_what_was_found_unsynced_is_shown_only_once_it_is_synced():
         assert values(reopened) == [b"survived a kill"]
 
     run(scenario)
+
+
+def test_a_sync_that_fails_because_its_partition_is_gone_is_nobodys_error():
+    async def scenario(harness):
+        await harness.create("t")
+        partition = harness.partition("t")
+        partition.append(batch(b"a"))
+        harness.broker.partitions.remove("t", 0)
+        before = partition.log.log_end_offset
+        partition.sync_failed(OSError(2, "No such file or directory"))
+        assert partition.log.log_end_offset == before
+
+    run(scenario)
+
+
+def test_what_readers_saw_under_write_caching_is_never_cut_off(caplog):
+    filesystem = MemoryFilesystem()
+
+    async def scenario(harness):
+        await harness.create("t", write_caching="true", flush_ms="100000")
+        partition = harness.partition("t")
+        partition.append(batch(b"seen"))
+        filesystem.failing["sync"] = OSError(5, "Input/output error")
+        partition.configure(replace(partition.settings, write_caching=False))
+        await eventually(lambda: caplog.records)
+        with pytest.raises(KafkaError):
+            partition.append(batch(b"more"))
+        assert values(partition) == [b"seen"]
+
+    run(scenario, filesystem=filesystem)
+
+
+def test_a_task_that_fails_ends_alone_and_says_so(caplog):
+    async def scenario(harness):
+        async def fails():
+            raise RuntimeError("as told")
+
+        done = asyncio.Event()
+
+        async def goes_on():
+            await asyncio.sleep(0)
+            done.set()
+
+        harness.broker.spawn(fails())
+        harness.broker.spawn(goes_on())
+        await done.wait()
+
+    run(scenario)
+    assert "task failed" in caplog.text
