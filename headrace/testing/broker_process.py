@@ -28,6 +28,7 @@ class BrokerProcess:
             probe.bind(("127.0.0.1", 0))
             self.bootstrap = f"127.0.0.1:{probe.getsockname()[1]}"
         self._settings = dict(settings or {})
+        self.program = [sys.executable, "-m", "headrace"]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "BrokerProcess":
@@ -49,6 +50,10 @@ class BrokerProcess:
         return self._process.pid
 
     @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def log(self) -> str:
         """What the broker wrote to standard error, over all its starts."""
         return (self.directory / "broker.log").read_text()
@@ -56,7 +61,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start the process without waiting for it to serve."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "headrace", "broker"]
+        command = [*self.program, "broker"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.bootstrap]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
