@@ -48,18 +48,20 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchVie
         position += view.size
 
 
-def whole_batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchView]]:
+def whole_batches(
+    file: File, position: int, end: int, *, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[tuple[int, BatchView]]:
     """Each batch with all its bytes, not yet checked; raises Damaged as headers() does."""
     chunk = b""
     start = position
     while position < end:
         at = position - start
         if at + HEADER_BYTES > len(chunk):
-            chunk = file.read_at(position, min(CHUNK_BYTES, end - position))
+            chunk = file.read_at(position, min(chunk_bytes, end - position))
             start, at = position, 0
         view = _view(chunk, at, position, end)
         if at + view.size > len(chunk):
-            chunk = file.read_at(position, min(max(CHUNK_BYTES, view.size), end - position))
+            chunk = file.read_at(position, min(max(chunk_bytes, view.size), end - position))
             start = position
             view = _view(chunk, 0, position, end)
             if view.size > len(chunk):

@@ -34,12 +34,12 @@ def read_segment(
         found = segment.find(offset)
         if segment.fences:
             _refuse_fenced(segment, offset)
+        start, base_offset = found or (segment.size, segment.next_offset)
+        if base_offset > offset and _hides(segment, offset, start):
+            continue
         if found is None:
             # Compaction emptied the end of this segment: the next one goes on.
             return None
-        start, base_offset = found
-        if base_offset > offset and _hides(segment, offset, start):
-            continue
         end = _end(segment, start, max_bytes, end_offset, min_one=min_one)
         if end <= start:
             return EMPTY
@@ -67,7 +67,11 @@ def _hides(segment: Segment, offset: int, position: int) -> bool:
     fences = len(segment.fences)
     before = segment.start_of_walk(offset)
     while before < position and len(segment.fences) == fences:
-        before = max(segment.verify(before, position), before + 1)
+        fence = segment.fences.get(before)
+        good = segment.verify(before, position) if fence is None else fence.end
+        if good == before:
+            break
+        before = good
     return len(segment.fences) > fences
 
 

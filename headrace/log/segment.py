@@ -9,6 +9,7 @@ from headrace.log.intervals import Intervals
 from headrace.log.open_files import OpenFiles
 from headrace.log.quick_walk import first_ending_at, last_within
 from headrace.log.segment_indexes import SegmentIndexes, file_name
+from headrace.log.walk import Walk
 from headrace.protocol.records import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchView
 
 logger = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class Segment:
         end: int | None,
     ) -> Iterator[tuple[int, BatchView]]:
         stop = self.size if end is None else end
-        walk = _Walk(self.base_offset, position)
+        walk = Walk(self.base_offset, position)
         while position < stop:
             fence = self.fences.get(position)
             if fence is not None:
@@ -159,12 +160,20 @@ class Segment:
                     yield at, batch
                     position = at + batch.size
             except Damaged as damage:
-                known = walk.known or damage.position == 0
-                expected = walk.expected if known else self.offset_before(damage.position)
-                self.fence(damage.position, damage.reason, expected)
                 position = damage.position
+                if (
+                    walk.previous >= 0
+                    and position > walk.previous
+                    and not self._intact(walk.previous)
+                ):
+                    # Its length may be what is wrong, and this place no batch's start at all.
+                    position = walk.previous
+                    walk.take_back()
+                known = walk.known or position == 0
+                expected = walk.expected if known else self.offset_before(position)
+                self.fence(position, damage.reason, expected)
 
-    def _blame(self, walk: "_Walk", position: int, batch: BatchView) -> Damaged:
+    def _blame(self, walk: Walk, position: int, batch: BatchView) -> Damaged:
         """Two neighbours claim the same offsets: which of them lies?"""
         before = walk.previous
         if walk.began == before:
@@ -172,11 +181,14 @@ class Segment:
             walk.before = self.offset_before(before)
         if before >= 0 and batch.base_offset >= walk.before:
             first = BatchView(self.opened().read_at(before, HEADER_BYTES))
-            intact = BatchView(self.opened().read_at(before, first.size)).crc_valid()
-            if first.base_offset > walk.before or not intact:
+            if first.base_offset > walk.before:
                 walk.take_back()
                 return Damaged(before, f"offsets beyond those written at {walk.expected}")
         return Damaged(position, f"base offset {batch.base_offset} where {walk.expected} was due")
+
+    def _intact(self, position: int) -> bool:
+        size = BatchView(self.opened().read_at(position, HEADER_BYTES)).size
+        return BatchView(self.opened().read_at(position, size)).crc_valid()
 
     def find(self, offset: int) -> tuple[int, int] | None:
         """Position and base offset of the first batch that ends at or past the offset."""
@@ -271,6 +283,11 @@ class Segment:
         return good
 
     def _check(self, start: int, end: int) -> int:
+        # Through the first batch, so that it and the one before it are held to each other.
+        for _neighbour in self.headers(self._indexed_before(start), start + 1):
+            pass
+        if start in self.fences:
+            return start
         expected = self.offset_before(start)
         epoch = None
         previous: tuple[int, BatchView] | None = None
@@ -314,19 +331,25 @@ class Segment:
 
     def offset_before(self, position: int) -> int:
         """The offset that follows the last batch before a position."""
+        start = self._indexed_before(position)
+        while True:
+            fences = len(self.fences)
+            offset = self.base_offset
+            for _at, batch in self.headers(start, position):
+                offset = batch.next_offset
+            if len(self.fences) == fences:
+                return offset
+            # A batch just read turned out to be damaged: its word does not count.
+
+    def _indexed_before(self, position: int) -> int:
         index = self.indexes.by_offset
         slot = index.floor(position - 1, field=1)
-        start = 0
         while slot >= 0:
             relative, at = index.entry(slot)
             if self._entry_holds(relative + self.base_offset, at):
-                start = at
-                break
+                return at
             slot -= 1
-        offset = self.base_offset
-        for _at, batch in self.headers(start, position):
-            offset = max(offset, batch.next_offset)
-        return offset
+        return 0
 
     def fence(self, position: int, reason: str, expected: int) -> Fence:
         """Give up the bytes from a position to the next intact batch."""
@@ -354,39 +377,6 @@ class Segment:
             if fence.first_offset <= offset < fence.next_offset:
                 return fence
         return None
-
-
-class _Walk:
-    """Which offset comes next while batches are walked, and which came before the last one."""
-
-    __slots__ = ("before", "began", "expected", "known", "previous")
-
-    def __init__(self, base_offset: int, position: int) -> None:
-        self.expected = base_offset
-        # Whether `expected` is more than a lower bound.
-        self.known = position == 0
-        self.before = base_offset
-        self.previous = -1
-        # The position of the first batch, if it is not the segment's first.
-        self.began = position or -2
-
-    def step(self, position: int, batch: BatchView) -> bool:
-        """Go past a batch; False if it starts before the one before it ends."""
-        base_offset = batch.base_offset
-        if base_offset < self.expected:
-            return False
-        self.before = self.expected
-        self.previous = position
-        self.expected = base_offset + batch.last_offset_delta + 1
-        self.known = True
-        return True
-
-    def take_back(self) -> None:
-        self.expected, self.previous = self.before, -1
-
-    def hop(self, fence: Fence) -> None:
-        self.expected = max(self.expected, fence.first_offset)
-        self.previous = -1
 
 
 def _unknown_epoch(_offset: int) -> int | None:

@@ -376,3 +376,42 @@ def test_a_flipped_bit_in_the_list_of_aborted_transactions_shows_none_of_their_r
                 damaged(filesystem, path, flip), Known(12, 0, clean), settings=SETTINGS
             )
             assert [entry[:3] for entry in again.aborted(0, 12)] == [e[:3] for e in expected]
+
+
+def test_a_flipped_header_bit_is_found_whichever_offset_is_asked_for_first():
+    filesystem, log, held = written()
+    log.close()
+    first = log.segments[0]
+    views = [view for view in read_all(log) if view.next_offset <= first.next_offset]
+    # Positions from the base offset to the last offset delta, which every look-up reads.
+    header = [*range(12), *range(16, 27)]
+    random = Random(3)
+    start = 0
+    for view in views:
+        for at, bit in random.sample([(at, 1 << b) for at in header for b in range(8)], 25):
+
+            def flip(content, position=start + at, bit=bit):
+                content[position] ^= bit
+
+            again = open_log(
+                damaged(filesystem, first.path, flip), Known(48, 0, True), settings=SETTINGS
+            )
+            lost = range(view.base_offset, view.next_offset)
+            for offset in random.sample(range(48), 48):
+                place = f"flip {bit} of byte {at} in {view}, asked for {offset}"
+                found = asked(again, offset, random.choice([1, 300, 5000]))
+                assert found == (None if offset in lost else held[offset]), place
+        start += view.size
+
+
+def asked(log, offset, max_bytes):
+    """The record at an offset as a consumer that asks for it gets it; None if it is refused."""
+    try:
+        content = log.read(
+            offset, max_bytes=max_bytes, end_offset=log.log_end_offset, min_one=True
+        ).read()
+    except KafkaError as error:
+        if error.code != ErrorCode.CORRUPT_MESSAGE:
+            raise
+        return None
+    return next((pair for pair in values(list(batches(content))) if pair[0] >= offset), "nothing")
