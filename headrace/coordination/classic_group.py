@@ -7,11 +7,11 @@ Invariants of every value:
 - an Empty group has no members.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from headrace.coordination.group import Committer, GroupType
+from headrace.coordination.group import CommittedPartition, Committer, GroupType
 from headrace.coordination.group_member import Member, MemberProtocol
 from headrace.coordination.group_records import (
     NO_TIMESTAMP,
@@ -89,7 +89,9 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
-    def check_commit(self, committer: Committer) -> None:
+    def check_commit(
+        self, committer: Committer, offsets: Iterable[CommittedPartition] = ()
+    ) -> None:
         if committer.generation < 0 and self.is_empty:
             # An administrator, or a consumer that assigns its partitions itself.
             return

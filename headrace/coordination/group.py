@@ -1,8 +1,10 @@
 """What every kind of group offers to those who do not care which kind it is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from headrace.coordination.group_records import CommittedOffset, GroupRecord
 
@@ -22,6 +24,36 @@ class Now(NamedTuple):
     monotonic_ms: int
 
 
+class MigrationPolicy(StrEnum):
+    """Which way a live group may move between the classic and the consumer protocol."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupLimits:
+    """The settings of groups of the consumer protocol; the first assignor is the default."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+    assignment_interval_ms: int = 1000
+    regex_refresh_interval_ms: int = 600_000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The settings that the rules of groups and offsets need, with Kafka's defaults."""
@@ -33,6 +65,7 @@ class GroupLimits:
     new_member_join_timeout_ms: int = 300_000
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
+    consumer: ConsumerGroupLimits = ConsumerGroupLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +83,17 @@ class Committer:
     knows_group_not_found: bool = True
 
 
+class CommittedPartition(Protocol):
+    """What the check of a commit needs to know of each of its partitions."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partition(self) -> int: ...
+
+
 class Group(Protocol):
     """A group of any kind. Checks raise KafkaError with the code of that kind of group."""
 
@@ -64,7 +108,7 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool: ...
 
-    def check_commit(self, committer: Committer) -> None: ...
+    def check_commit(self, committer: Committer, offsets: Iterable[CommittedPartition]) -> None: ...
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
 

@@ -113,7 +113,7 @@ class Offsets:
         *,
         retention_ms: int = DEFAULT_RETENTION,
     ) -> Outcome:
-        group = self._checked_group(committer)
+        group = self._checked_group(committer, offsets)
         if isinstance(group, ClassicGroup) and group.state in _TOUCHED:
             self._groups.touch(group, committer.member_id, now.monotonic_ms)
         expires_ms = NO_EXPIRY if retention_ms == DEFAULT_RETENTION else now.wall_ms + retention_ms
@@ -123,7 +123,7 @@ class Offsets:
         self, committer: Committer, offsets: Sequence[OffsetToCommit], now: Now
     ) -> Outcome:
         """The same for TxnOffsetCommit: run its decision with the producer, as one transaction."""
-        self._checked_group(committer)
+        self._checked_group(committer, offsets)
         return self._outcome(committer.group_id, offsets, now.wall_ms, NO_EXPIRY)
 
     def delete(self, group_id: str, topics: Iterable[TopicPartitions]) -> Outcome:
@@ -249,10 +249,12 @@ class Offsets:
 
     # The parts.
 
-    def _checked_group(self, committer: Committer) -> Group | None:
+    def _checked_group(
+        self, committer: Committer, offsets: Sequence[OffsetToCommit]
+    ) -> Group | None:
         group = self._groups.find(committer.group_id)
         if group is not None:
-            group.check_commit(committer)
+            group.check_commit(committer, offsets)
         elif committer.generation >= 0:
             if committer.knows_group_not_found and not committer.transactional:
                 self._groups.existing(committer.group_id)
