@@ -404,6 +404,28 @@ def test_a_flipped_header_bit_is_found_whichever_offset_is_asked_for_first():
         start += view.size
 
 
+def test_a_batch_that_denies_its_last_record_is_not_taken_for_a_gap():
+    filesystem, log, held = written()
+    log.close()
+    for segment in log.segments[:-1]:
+        start = 0
+        for view in [v for v in read_all(log) if v.last_offset in range(*_span(segment))]:
+
+            def deny(content, position=start + 26):
+                content[position] ^= 1
+
+            again = open_log(
+                damaged(filesystem, segment.path, deny), Known(48, 0, True), settings=SETTINGS
+            )
+            assert asked(again, view.last_offset, 1) is None
+            assert asked(again, view.next_offset, 1) == held[view.next_offset]
+            start += view.size
+
+
+def _span(segment):
+    return segment.base_offset, segment.next_offset
+
+
 def asked(log, offset, max_bytes):
     """The record at an offset as a consumer that asks for it gets it; None if it is refused."""
     try:
