@@ -99,6 +99,8 @@ class Broker:
         task = self._tasks.create_task(_survived(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        # A task cancelled before its first step never came to its work.
+        task.add_done_callback(lambda _: work.close())
 
     def cancel_tasks(self) -> None:
         for task in self._running:
