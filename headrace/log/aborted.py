@@ -63,9 +63,13 @@ class Aborted:
                 item for item in self._unwritten if item[0] is not segment or item[1] < len(kept)
             ]
 
-    def remove(self, segment: Segment) -> None:
+    def forget(self, segment: Segment) -> None:
+        """The segment's file is another now, or it is gone."""
         self._entries.pop(segment.base_offset, None)
         self._unwritten = [item for item in self._unwritten if item[0] is not segment]
+
+    def remove(self, segment: Segment) -> None:
+        self.forget(segment)
         if self._filesystem.exists(_path(segment)):
             self._filesystem.remove(_path(segment))
 
@@ -110,8 +114,8 @@ class Aborted:
             raise ValueError(f"a marker at {entry.last_offset}, outside the segment")
         for offset in (entry.first_offset, entry.last_offset):
             batch = self._log.header_at(offset)
-            if batch is None:
-                # Deleted since.
+            if batch is None or batch.base_offset > offset:
+                # Deleted or compacted since.
                 continue
             if batch.base_offset != offset or batch.producer_id != entry.producer_id:
                 raise ValueError(f"producer {entry.producer_id} began nothing at {offset}")

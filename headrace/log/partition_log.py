@@ -2,13 +2,14 @@
 
 import logging
 import uuid
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from headrace.clock import Clock
 from headrace.errors import ErrorCode, KafkaError
-from headrace.log import timestamps
+from headrace.log import compaction_swap, timestamps
 from headrace.log.filesystem import join
 from headrace.log.leader_epochs import FILE_NAME
 from headrace.log.open_files import OpenFiles
@@ -188,11 +189,15 @@ class PartitionLog:
         """Start a new segment when the first record of this one is older than segment.ms."""
         if not self._roll_rule.aged(self._active, now_ms):
             return False
+        self.roll(now_ms)
+        return True
+
+    def roll(self, now_ms: int) -> None:
+        """Start a new segment, whatever this one holds."""
         try:
             self._roll(now_ms)
         except OSError as error:
             raise self._storage_error("write", error) from error
-        return True
 
     def _roll(self, now_ms: int) -> None:
         old = self._active
@@ -347,16 +352,42 @@ class PartitionLog:
         self._epochs_changed |= self.leader_epochs.truncate_end(self.log_end_offset)
         self.producers = self._history.rebuild(self.log_end_offset, self.log_end_offset)
 
-    def remove_segments_below(self, offset: int) -> int:
-        """Remove whole segments below an offset that is the log's start on stable storage."""
-        removed = 0
+    def remove_segments_below(self, offset: int) -> list[str]:
+        """Drop whole segments below an offset that is the log's start on stable storage.
+
+        Their files have other names now; the paths returned are still to be removed.
+        """
+        moved: list[str] = []
         while len(self.segments) > 1 and self._bases[1] <= offset:
             segment = self.segments[0]
-            self._history.aborted.remove(segment)
-            segment.remove()
+            moved += compaction_swap.set_aside(
+                self._files.filesystem, self.directory, segment.base_offset
+            )
+            self._history.aborted.forget(segment)
             del self.segments[0], self._bases[0]
-            removed += 1
-        return removed
+        return moved
+
+    def replace_segments(self, bases: Sequence[int], size: int) -> list[str] | None:
+        """Put the one segment that compaction committed in the place of neighbouring ones.
+
+        Returns the paths still to be removed; None, and nothing done, if they are not all there.
+        """
+        at = bisect_left(self._bases, bases[0])
+        end = at + len(bases)
+        if self._bases[at:end] != list(bases) or end >= len(self._bases):
+            return None
+        old = self.segments[at:end]
+        moved = compaction_swap.exchange(self._files.filesystem, self.directory, bases)
+        segment = Segment(self._files, self.directory, bases[0], size)
+        segment.next_offset = old[-1].next_offset
+        # Every batch was checked when it was copied.
+        segment.trusted_from = 0
+        segment.indexes.interval_bytes = self._settings.index_interval_bytes
+        segment.epoch_at = self.leader_epochs.epoch_at
+        self.segments[at:end], self._bases[at:end] = [segment], [bases[0]]
+        for replaced in old:
+            self._history.aborted.forget(replaced)
+        return moved
 
     def checkpoint(self) -> None:
         """Leave a snapshot and index entries behind, so that the next start reads little."""

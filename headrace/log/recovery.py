@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.log import compaction_swap
 from headrace.log.damage import Damaged, lost_pages, next_batch, whole_batches
 from headrace.log.filesystem import join
 from headrace.log.leader_epochs import FILE_NAME, LeaderEpochs
@@ -53,6 +54,9 @@ def open_segments(
 ) -> Files:
     """Open what is there, or start an empty log. `contiguous`: never compacted, so no gaps."""
     names = set(files.filesystem.listdir(directory))
+    if compaction_swap.finish(files.filesystem, directory, names):
+        logger.info("compaction finished after a stop directory=%s", directory)
+        names = set(files.filesystem.listdir(directory))
     offsets = sorted(_offset(name) for name in names if name.endswith(".log") and _numbered(name))
     _sweep(files, directory, names, set(offsets))
     epochs = _load_epochs(files, directory)

@@ -19,7 +19,10 @@ class RollRule:
     def __init__(self, settings: TopicSettings) -> None:
         self._segment_bytes = settings.roll_bytes
         self._segment_ms = settings.segment_ms
-        self._jitter_ms = min(settings.segment_jitter_ms, settings.segment_ms)
+        if settings.compacted:
+            # What has to be compacted by then must have left the active segment.
+            self._segment_ms = min(settings.segment_ms, settings.max_compaction_lag_ms)
+        self._jitter_ms = min(settings.segment_jitter_ms, self._segment_ms)
         self._index_bytes = settings.segment_index_bytes
         # Below this size the index cannot be full, whatever the batches were.
         self._index_safe_bytes = settings.index_interval_bytes * (

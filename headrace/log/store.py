@@ -4,12 +4,13 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.clock import Clock
 from headrace.errors import ErrorCode, KafkaError, StartRefused
 from headrace.log import checkpoints
+from headrace.log.deleted_files import DeletedFiles
 from headrace.log.filesystem import Filesystem, join, parent
 from headrace.log.open_files import OpenFiles
 from headrace.log.partition_log import PartitionLog
@@ -110,6 +111,7 @@ class Store:
         self.cluster_id = meta["cluster.id"]
         self.directory_id = meta.get("directory.id", "")
         self.files = OpenFiles(self.filesystem)
+        self.deleted = DeletedFiles(self.filesystem)
         self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
         self._written = dict(self._recovery_points), dict(self._log_starts)
@@ -181,6 +183,7 @@ class Store:
 
     def sweep(self) -> int:
         """Remove the files of deleted partitions; what cannot be removed now stays for later."""
+        self.deleted.remove(self._clock.monotonic_ms())
         removed = 0
         for name in self.filesystem.listdir(self.data_dir):
             if not _DELETED.fullmatch(name):
@@ -238,6 +241,10 @@ class Store:
         self.filesystem.rename(join(self.data_dir, name), join(self.data_dir, target))
         return target
 
+    def recovery_point(self, topic: str, index: int) -> int:
+        """Up to which offset a start believes a partition's files, as the last checkpoint says."""
+        return self._written[0].get((topic, index), 0)
+
     # Checkpoints
 
     def checkpoint(self) -> None:
@@ -262,6 +269,7 @@ class Store:
             # With no room for the files that come first, room is made first. A crash before
             # they are written may bring back records of a segment not wholly deleted.
             self._remove_below(log_starts)
+            self.deleted.remove_all()
         turns = self._turns
         turns.taken += 1
         return Checkpoint(
@@ -276,7 +284,12 @@ class Store:
     def _remove_below(self, log_starts: Mapping[tuple[str, int], int]) -> None:
         for name, log in list(self.logs.items()):
             topic, _dash, index = name.rpartition("-")
-            log.remove_segments_below(log_starts.get((topic, int(index)), 0))
+            moved = log.remove_segments_below(log_starts.get((topic, int(index)), 0))
+            self.remove_later(moved, log.settings.file_delete_delay_ms)
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove files that are no longer the log's, once whoever reads them is done."""
+        self.deleted.add(paths, self._clock.monotonic_ms() + delay_ms)
 
     def close(self, *, clean: bool = True) -> None:
         """Give the directory back; `clean` leaves the mark that spares the next start a scan."""

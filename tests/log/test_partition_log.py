@@ -283,10 +283,12 @@ def test_deleted_records_are_out_of_range_and_their_segments_go_at_the_checkpoin
         log.delete_records(21)
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     slice_being_sent = log.segments[0].opened()
-    assert log.remove_segments_below(log.log_start_offset) == 2
+    moved = log.remove_segments_below(log.log_start_offset)
+    assert sum(path.endswith(".log.deleted") for path in moved) == 2
+    assert all(filesystem.exists(path) for path in moved)
     assert slice_being_sent.read_at(0, 8) == bytes(8)
-    names = {name.partition(".")[0] for name in filesystem.listdir(DIRECTORY) if ".log" in name}
-    assert names == {f"{base:020d}" for base in bases[2:]}
+    names = {name for name in filesystem.listdir(DIRECTORY) if name.endswith(".log")}
+    assert names == {f"{base:020d}.log" for base in bases[2:]}
     again = restarted(filesystem, log, clean=False, settings=small_segments(1000))
     assert again.log_start_offset == middle
     assert values(read_all(again)) == held[middle:]
