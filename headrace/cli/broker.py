@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class LogLevel(Enum):
+    """How much a broker says of what it does."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
 
 
 @app.command()
@@ -32,7 +42,9 @@ def broker(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="One setting; may be repeated."),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_level: Annotated[
+        LogLevel, typer.Option(case_sensitive=False, help="What is said on standard error.")
+    ] = LogLevel.INFO,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C; prints `ready HOST:PORT` when it serves.
 
@@ -43,7 +55,7 @@ def broker(
     from headrace.settings import load
 
     logging.basicConfig(
-        level=log_level.upper(),
+        level=log_level.value,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )

@@ -1,0 +1,68 @@
+import socket
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli.broker import _texts, app
+from headrace.errors import StartRefused
+from headrace.log.filesystem import OsFilesystem
+
+run = CliRunner().invoke
+
+
+def test_options_win_over_set_and_set_over_the_file(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\nlog.dirs=/from/file\nlisteners=PLAINTEXT://:1\n")
+    texts = _texts(file, ["num.partitions=5", "log.dirs=/from/set"], "/from/option", "h:2")
+    assert texts == {
+        "num.partitions": "5",
+        "log.dirs": "/from/option",
+        "listeners": "PLAINTEXT://h:2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "num.partitons=3"], "num.partitions"),
+        (["--set", "num.partitions=none"], "num.partitions"),
+        (["--set", "num.partitions"], "NAME=VALUE"),
+        (["--config", "/no/such/file"], "/no/such/file"),
+    ],
+)
+def test_a_refused_start_is_one_sentence_and_exit_code_1(tmp_path, arguments, said):
+    outcome = run(app, ["--data-dir", str(tmp_path / "data"), *arguments])
+    assert outcome.exit_code == 1
+    assert outcome.stdout == ""
+    assert said in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_in_use_refuses_the_start_and_touches_no_file(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        directory = tmp_path / "data"
+        outcome = run(app, ["--data-dir", str(directory), "--listen", f"127.0.0.1:{port}"])
+    assert outcome.exit_code == 1
+    assert "--listen" in outcome.stderr
+    assert not directory.exists()
+
+
+def test_a_directory_in_use_refuses_the_start_and_says_who_holds_it(tmp_path):
+    lock = OsFilesystem().lock(str(tmp_path / ".lock"))
+    try:
+        outcome = run(app, ["--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"])
+    finally:
+        lock.release()
+    assert outcome.exit_code == 1
+    assert "in use by process" in outcome.stderr
+
+
+def test_an_unknown_log_level_is_a_usage_error():
+    assert run(app, ["--log-level", "loud"]).exit_code == 2
+
+
+def test_a_file_that_is_no_file_is_a_refusal(tmp_path):
+    with pytest.raises(StartRefused, match="cannot be read"):
+        _texts(tmp_path, [], None, None)
