@@ -31,8 +31,7 @@ pytestmark = [
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
-    # Only what a test asks for may abort a transaction.
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 WAIT_S = 20.0
 STEPS = 40
@@ -167,6 +166,17 @@ class Session:
         if not answer.error_code and version >= 5:
             who.producer_id, who.epoch = answer.producer_id, answer.producer_epoch
 
+    def await_state(self, title: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            (found,) = self.client.ask(
+                "describe_transactions", 0, transactional_ids=[self.transactional_id]
+            ).transaction_states
+            if found.transaction_state == title:
+                return
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+
     def describe(self) -> None:
         """How the coordinator sees it, once nothing is ending any more."""
         deadline = time.monotonic() + WAIT_S
@@ -292,6 +302,75 @@ def test_the_same_requests_get_the_same_answers(brokers: tuple[str, str], seed: 
     theirs, ours = transcripts
     for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):
         assert our == their, f"after {theirs[max(0, number - 6) : number]}"
+
+
+@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_timeout_means_the_same(brokers: tuple[str, str], version: int, committed: bool) -> None:
+    transcripts = []
+    for bootstrap in brokers:
+        session = Session(bootstrap, f"timeout {version} {committed}")
+        session.init(5, timeout_ms=300)
+        late = session.producers[-1]
+        session.add(3, late, 0)
+        session.produce(12 if version >= 5 else 9, late, 0)
+        session.await_state("CompleteAbort")
+        session.describe()
+        session.produce(12 if version >= 5 else 9, late, 0)
+        session.add(3, late, 0)
+        session.commit_offset(version, late)
+        twice = replace(late)
+        session.end(version, late, committed=committed)
+        session.describe()
+        session.end(version, twice, committed=not committed)
+        session.describe()
+        session.init(5, late)
+        session.init(5, twice)
+        session.close()
+        transcripts.append(session.transcript)
+    assert transcripts[1] == transcripts[0]
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"state_filters": ["Ongoing"]},
+    {"state_filters": ["CompleteCommit", "Nonsense", "PrepareEpochFence"]},
+    {"duration_filter": 0, "state_filters": ["Ongoing", "Empty"]},
+    {"duration_filter": 10**9},
+    {"transactional_id_pattern": "listed .*c"},
+    {"transactional_id_pattern": "isted"},
+    {"transactional_id_pattern": "("},
+    {"transactional_id_pattern": ""},
+    {"producer_id_filters": [10**9]},
+]
+
+
+def test_lists_are_the_same(brokers: tuple[str, str]) -> None:
+    answers = []
+    for bootstrap in brokers:
+        for name in ("listed a", "listed b", "listed bc"):
+            session = Session(bootstrap, name)
+            session.init(5)
+            if name != "listed a":
+                session.produce(12, session.producers[-1], 1)
+            if name == "listed b":
+                session.end(5, session.producers[-1], committed=True)
+            session.describe()
+            session.close()
+        time.sleep(0.01)
+        client = Client(bootstrap)
+        found = []
+        for filters in FILTERS:
+            answer = client.ask("list_transactions", 2, **filters)
+            states = sorted(
+                (txn.transactional_id, txn.transaction_state)
+                for txn in answer.transaction_states
+                if txn.transactional_id.startswith("listed")
+            )
+            found.append((filters, answer.error_code, answer.unknown_state_filters, states))
+        client.close()
+        answers.append(found)
+    assert answers[1] == answers[0]
 
 
 def test_the_transaction_log_says_the_same_in_the_same_bytes(brokers: tuple[str, str]) -> None:
