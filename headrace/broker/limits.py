@@ -16,3 +16,8 @@ class Limits:
     max_unsent_bytes: int
     # Produces of one connection that may wait for the disk at once.
     max_unanswered: int
+    # Of a client's socket; 0 leaves them to the system, which sizes them as they are needed.
+    send_buffer_bytes: int = 0
+    receive_buffer_bytes: int = 0
+    # Connections that may wait to be accepted.
+    backlog: int = 1024

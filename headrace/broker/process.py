@@ -160,7 +160,21 @@ def _limits(settings: BrokerSettings, max_connections: int) -> Limits:
         max_idle_ms=settings.connections_max_idle_ms,
         max_unsent_bytes=settings.socket_unsent_max_bytes,
         max_unanswered=settings.max_requests_per_connection,
+        **_stated_sizes(settings),
     )
+
+
+def _stated_sizes(settings: BrokerSettings) -> dict[str, int]:
+    """Kafka's defaults of these are from another age: they count only where they are stated."""
+    names = {
+        "send_buffer_bytes": ("socket.send.buffer.bytes", settings.socket_send_buffer_bytes),
+        "receive_buffer_bytes": (
+            "socket.receive.buffer.bytes",
+            settings.socket_receive_buffer_bytes,
+        ),
+        "backlog": ("socket.listen.backlog.size", settings.socket_listen_backlog_size),
+    }
+    return {field: size for field, (name, size) in names.items() if name in settings.stated}
 
 
 def _advertised(settings: BrokerSettings, bound: Iterable[Listener]) -> dict[str, Endpoint]:

@@ -17,7 +17,6 @@ from headrace.errors import StartRefused
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 SWEEP_S = 1.0
 # Out of descriptors: accepting rests so long, the listen backlog holds who comes.
@@ -51,7 +50,7 @@ class Server:
     def bind(self, listeners: Sequence[Listener]) -> list[Listener]:
         """Listen without accepting yet; returns the listeners with the ports they got."""
         for listener in listeners:
-            self._listening[_listen(listener)] = listener
+            self._listening[_listen(listener, self._limits.backlog)] = listener
         return [
             Listener(listener.name, listener.host, opened.getsockname()[1])
             for opened, listener in self._listening.items()
@@ -126,6 +125,7 @@ class Server:
             accepted.close()
             return
         assert self._shared is not None
+        self._size_buffers(accepted)
         self._numbers += 1
         connection = Connection(
             PlainTransport(accepted),
@@ -137,6 +137,14 @@ class Server:
         self._connections[connection.number] = connection
         self._per_ip[host] += 1
         connection.start()
+
+    def _size_buffers(self, accepted: socket.socket) -> None:
+        for option, size in (
+            (socket.SO_SNDBUF, self._limits.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._limits.receive_buffer_bytes),
+        ):
+            if size > 0:
+                accepted.setsockopt(socket.SOL_SOCKET, option, size)
 
     def _on_close(self, connection: Connection) -> None:
         if self._connections.pop(connection.number, None) is None:
@@ -188,7 +196,7 @@ class Server:
             self._loop.call_later(0.005, self._notice_idle)
 
 
-def _listen(listener: Listener) -> socket.socket:
+def _listen(listener: Listener, backlog: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(
             listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -200,7 +208,7 @@ def _listen(listener: Listener) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setblocking(False)
         listening.bind(address)
-        listening.listen(BACKLOG)
+        listening.listen(backlog)
     except OSError as error:
         listening.close()
         raise StartRefused(

@@ -1,5 +1,6 @@
 import asyncio
 import errno
+import socket
 from collections import deque
 from typing import Any
 
@@ -19,7 +20,7 @@ class Accepted(ScriptedTransport):
         assert not flag
 
     def setsockopt(self, *option):
-        pass
+        self.options = [*getattr(self, "options", []), option]
 
     def recv_into(self, buffer):
         return self.receive_into(buffer)
@@ -209,3 +210,11 @@ def test_a_port_in_use_refuses_the_start(message):
             Server(loop, taken._limits).bind([bound])
     finally:
         taken.stop()
+
+
+def test_socket_buffers_are_sized_only_when_that_was_asked_for():
+    level = socket.SOL_SOCKET
+    sized = Clients(send_buffer_bytes=4096, receive_buffer_bytes=8192).connect()
+    assert (level, socket.SO_SNDBUF, 4096) in sized.options
+    assert (level, socket.SO_RCVBUF, 8192) in sized.options
+    assert not [option for option in Clients().connect().options if option[0] == level]
