@@ -143,7 +143,7 @@ class NetworkSettings:
     queued_max_request_bytes: int = setting(
         name="queued.max.request.bytes",
         default=-1,
-        doc="Bytes of requests being served at once; -1 is no limit.",
+        doc="Bytes of requests that may wait in memory at once; -1 is 256 MB.",
     )
     fetch_max_bytes: int = setting(
         name="fetch.max.bytes",
