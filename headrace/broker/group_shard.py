@@ -10,7 +10,7 @@ from headrace.broker.shard import Journal, Producer, Shard
 from headrace.clock import Clock
 from headrace.coordination.coordinator import Coordinator
 from headrace.coordination.group import GroupLimits, Now
-from headrace.coordination.group_records import GroupCodec, GroupRecord
+from headrace.coordination.group_records import GroupCodec, GroupMetadata, GroupRecord
 from headrace.coordination.groups import GroupDecision
 from headrace.coordination.machine import Decision
 from headrace.coordination.offsets import Outcome
@@ -198,7 +198,11 @@ class GroupShard:
         machine = self._shard.machine
         if not machine.started:
             machine.start(self.now())
-        return decide(machine)
+        decision = decide(machine)
+        for record in decision.records:
+            if isinstance(record, GroupMetadata):
+                _say_settled(record)
+        return decision
 
     def _carry_out(self, effects: Iterable[Answer]) -> None:
         for ticket, body in effects:
@@ -242,6 +246,20 @@ class GroupShard:
                     answer.set_exception(error)
             return
         self._carry_out(effects)
+
+
+def _say_settled(record: GroupMetadata) -> None:
+    group = record.value
+    if group is None:
+        logger.info("group deleted group=%s", record.group_id)
+        return
+    logger.info(
+        "group settled group=%s generation=%d protocol=%s members=%d",
+        record.group_id,
+        group.generation,
+        group.protocol,
+        len(group.members),
+    )
 
 
 def _fire(timer: Timer, now: Now, machine: Coordinator) -> GroupDecision:

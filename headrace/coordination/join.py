@@ -48,10 +48,13 @@ def join(move: Move, request: JoinRequest, ticket: int) -> None:
         move.answer(ticket, JoinAnswer(request.member_id, error))
     elif not request.member_id:
         _join_new(move, request, ticket)
-    elif request.member_id in group.pending_joins:
+    elif request.member_id not in group.pending_joins:
+        _join_known(move, request, ticket)
+    elif request.group_instance_id is None:
         _add(move, request, request.member_id, ticket)
     else:
-        _join_known(move, request, ticket)
+        # Pending ids are given to dynamic members only: to Kafka too this client makes no sense.
+        move.answer(ticket, JoinAnswer(request.member_id, ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 def _accepts(group: ClassicGroup, member_id: str, max_size: int) -> bool:

@@ -60,12 +60,12 @@ class History:
             knows_skip_assignment=number % 2 == 0,
         )
 
-    def rejoin(self, number: int, _: str | None, believed: JoinAnswer) -> None:
+    def rejoin(self, number: int, instance: str | None, believed: JoinAnswer) -> None:
         group = self.group()
         member = group.members.get(believed.member_id) if group else None
         self.log.join(
             believed.member_id or "stranger",
-            group_instance_id=member.group_instance_id if member else None,
+            group_instance_id=member.group_instance_id if member else instance,
             protocols=PROTOCOLS[number % 3],
         )
 

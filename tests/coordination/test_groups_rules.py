@@ -73,6 +73,15 @@ def test_a_pending_member_that_stays_away_is_forgotten_after_its_session_timeout
     assert log.joined(log.join("m1")).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_pending_id_is_no_static_members_id():
+    log = GroupLog()
+    stable(log, "i")
+    pending = log.joined(log.join(protocols=RANGE, knows_member_id_required=True)).member_id
+    answer = log.joined(log.join(pending, protocols=RANGE, group_instance_id="i"))
+    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(group_of(log).members) == 1
+
+
 def test_a_rebalance_waits_for_pending_members():
     log = GroupLog()
     leader, _ = stable(log, None, None)

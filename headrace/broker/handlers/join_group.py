@@ -1,11 +1,14 @@
 """JoinGroup: ask to be a member of a classic group, and wait for its next generation."""
 
+import logging
 from uuid import uuid4
 
 from headrace.broker.context import Broker, Call
 from headrace.coordination.group_member import MemberProtocol
 from headrace.coordination.join import JoinRequest
 from headrace.protocol.messages import Message
+
+logger = logging.getLogger(__name__)
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
@@ -14,6 +17,9 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
     version = call.api_version
+    logger.debug(
+        "join group=%s member=%s reason=%s", request.group_id, request.member_id, request.reason
+    )
     answer = await broker.groups.join(_join_request(call, request))
     return Message(
         error_code=answer.error,
