@@ -1,3 +1,4 @@
+import time
 import uuid
 
 import pytest
@@ -37,12 +38,18 @@ def test_nobody_at_any_address_is_unreachable() -> None:
 def test_logs_on_disk_are_described(bootstrap: str) -> None:
     name = f"t-{uuid.uuid4().hex[:12]}"
     Admin(bootstrap).create_topic(NewTopic(name, partitions=2))
+    producer = Producer(bootstrap)
+    for partition in range(2):
+        producer.send(name, NewRecord(b"x", partition=partition))
+    assert producer.flush(WAIT_S) == 0
     with Wire(bootstrap) as wire:
         asked = Message(topics=[Message(topic=name, partitions=[0, 1])])
         answer = wire.any().call(Api.DESCRIBE_LOG_DIRS, asked)
     (directory,) = answer.results
     assert directory.error_code == ErrorCode.NONE
-    assert {row.partition_index for row in directory.topics[0].partitions} == {0, 1}
+    sizes = {row.partition_index: row.partition_size for row in directory.topics[0].partitions}
+    assert sizes.keys() == {0, 1}
+    assert min(sizes.values()) > 0
 
 
 def test_a_transaction_is_open_from_its_first_record_to_its_end(bootstrap: str) -> None:
@@ -65,5 +72,11 @@ def test_a_transaction_is_open_from_its_first_record_to_its_end(bootstrap: str) 
         (listed,) = transactions.transactions(producer_ids=[found.producer_id])
         assert (listed.transactional_id, listed.state) == (name, "Ongoing")
         producer.commit_transaction()
+        # The commit is answered once it is decided; its markers follow.
+        deadline = time.monotonic() + WAIT_S
+        while transactions.open_transactions([place]) and time.monotonic() < deadline:
+            pass
         assert transactions.open_transactions([place]) == []
+        while transactions.describe(name).partitions and time.monotonic() < deadline:
+            pass
         assert transactions.describe(name).partitions == ()
