@@ -242,6 +242,19 @@ async def test_silent_members_are_removed_in_time_and_heartbeats_keep_them():
 
 
 @virtually
+async def test_members_found_in_the_log_must_show_themselves():
+    world = World()
+    member_id = await world.member()
+    again = World(world.topic)
+    await asyncio.sleep(9)
+    assert await again.groups.heartbeat("g", member_id, None, 1) is ErrorCode.NONE
+    await asyncio.sleep(9)
+    assert await again.state() == "Stable"
+    await asyncio.sleep(2)
+    assert await again.state() == "Empty"
+
+
+@virtually
 async def test_nothing_is_said_before_it_is_durable():
     world = World()
     await world.commit(1)

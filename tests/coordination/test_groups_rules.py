@@ -341,6 +341,21 @@ def test_a_static_member_survives_a_rebalance_it_misses_until_its_session_ends()
     assert {each.member_id for each in log.joined(rejoin).members} == {leader, absent}
 
 
+def test_whoever_leaves_while_it_waits_is_told_that_it_is_no_member():
+    log = GroupLog()
+    tickets = [log.join(), log.join()]
+    log.advance(0)
+    member_id = log.joined(tickets[1]).member_id
+    waiting = log.sync(member_id, 1)
+    log.leave(Leaver(member_id))
+    assert log.synced(waiting).error is ErrorCode.UNKNOWN_MEMBER_ID
+    leader = log.joined(tickets[0]).member_id
+    log.join(knows_member_id_required=True)
+    waiting = log.join(leader)
+    log.leave(Leaver(leader))
+    assert log.joined(waiting).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_leaving_members_are_answered_one_by_one():
     log = GroupLog()
     stable(log, "i", "j", None)
