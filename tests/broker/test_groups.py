@@ -245,6 +245,7 @@ async def test_silent_members_are_removed_in_time_and_heartbeats_keep_them():
 async def test_members_found_in_the_log_must_show_themselves():
     world = World()
     member_id = await world.member()
+    world.groups.close()
     again = World(world.topic)
     await asyncio.sleep(9)
     assert await again.groups.heartbeat("g", member_id, None, 1) is ErrorCode.NONE
