@@ -263,4 +263,4 @@ def _say_settled(record: GroupMetadata) -> None:
 
 
 def _fire(timer: Timer, now: Now, machine: Coordinator) -> GroupDecision:
-    return machine.groups.fire(timer, now)
+    return machine.fire(timer, now)

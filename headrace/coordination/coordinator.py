@@ -9,6 +9,10 @@ from headrace.coordination.group_records import GroupMetadata, GroupRecord, Offs
 from headrace.coordination.groups import GroupDecision, Groups
 from headrace.coordination.machine import Decision
 from headrace.coordination.offsets import Offsets
+from headrace.coordination.rebalance import Timer
+from headrace.coordination.share_group import ShareGroup
+from headrace.coordination.share_group_records import SHARE_GROUP_WRITERS
+from headrace.coordination.share_groups import ShareGroups
 from headrace.errors import ErrorCode, KafkaError
 
 
@@ -35,15 +39,24 @@ class Coordinator:
     def __init__(self, limits: GroupLimits) -> None:
         self.groups = Groups(limits)
         self.offsets = Offsets(self.groups, limits)
+        self.shares = ShareGroups(self.groups)
         self.started = False
         self._replays: Mapping[type, Callable[..., None]] = {
             OffsetCommit: self.offsets.replay,
             GroupMetadata: self.groups.replay,
+            **dict.fromkeys(SHARE_GROUP_WRITERS, self.shares.replay),
         }
 
     def start(self, now: Now) -> GroupDecision:
         self.started = True
+        self.shares.start(self.groups.limits.share, now)
         return self.groups.start(now)
+
+    def fire(self, timer: Timer, now: Now) -> GroupDecision:
+        """A deadline has passed."""
+        if isinstance(self.groups.find(timer.group_id), ShareGroup):
+            return self.shares.fire(timer)
+        return self.groups.fire(timer, now)
 
     def delete_groups(
         self, group_ids: Iterable[str]
@@ -66,7 +79,7 @@ class Coordinator:
         for group in list(self.groups):
             expired, nothing_left = self.offsets.expired(group, now.wall_ms)
             records.extend(expired)
-            if nothing_left and group.is_empty and not _has_pending_joins(group):
+            if nothing_left and group.is_empty and not _stays(group):
                 records.extend(group.tombstones())
         return Decision(tuple(records))
 
@@ -87,5 +100,8 @@ class Coordinator:
         self.offsets.complete(producer.producer_id, committed=committed)
 
 
-def _has_pending_joins(group: object) -> bool:
-    return isinstance(group, ClassicGroup) and bool(group.pending_joins)
+def _stays(group: object) -> bool:
+    """Someone is about to join, or what it knows is no offset and does not expire."""
+    if isinstance(group, ClassicGroup):
+        return bool(group.pending_joins)
+    return isinstance(group, ShareGroup)

@@ -55,6 +55,15 @@ class ConsumerGroupLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareGroupLimits:
+    """The settings that membership of a share group goes by; a group may have its own times."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+    max_size: int = 200
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The settings that the rules of groups and offsets need, with Kafka's defaults."""
 
@@ -65,6 +74,7 @@ class GroupLimits:
     new_member_join_timeout_ms: int = 300_000
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
+    share: ShareGroupLimits = ShareGroupLimits()
     consumer: ConsumerGroupLimits = ConsumerGroupLimits()
 
 

@@ -4,6 +4,7 @@ A key begins with its type, a value with its version, two bytes each:
 
     1 (or 0)  OffsetCommit    group, topic, partition -> offset, leader epoch, metadata, times
     2         GroupMetadata   group -> protocol, generation, leader, members
+    10 to 15  of share groups: see share_group_records
 
 A null value is a tombstone. RECORD_TYPES lists every type by the number in its key: a new kind of
 record is one more row.
@@ -16,6 +17,11 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
+from headrace.coordination.share_group_records import (
+    SHARE_GROUP_READERS,
+    SHARE_GROUP_WRITERS,
+    ShareGroupRecord,
+)
 from headrace.protocol.primitives import ZERO_UUID, Malformed, Reader, Writer
 
 UNKNOWN_LEADER_EPOCH = -1
@@ -82,7 +88,7 @@ class GroupMetadata:
     live: object | None = field(default=None, compare=False, repr=False)
 
 
-GroupRecord = OffsetCommit | GroupMetadata
+GroupRecord = OffsetCommit | GroupMetadata | ShareGroupRecord
 
 
 class RecordType(NamedTuple):
@@ -165,6 +171,7 @@ RECORD_TYPES: Mapping[int, RecordType] = {
     0: RecordType("OffsetCommit", _read_offset_commit),
     1: RecordType("OffsetCommit", _read_offset_commit),
     2: RecordType("GroupMetadata", _read_group_metadata),
+    **{number: RecordType(*row) for number, row in SHARE_GROUP_READERS.items()},
 }
 
 _INT32 = Struct(">i")
@@ -246,6 +253,7 @@ def _write_stored_member(value: Writer, member: StoredMember) -> None:
 WRITERS: Mapping[type, Callable[..., tuple[bytes, bytes | None]]] = {
     OffsetCommit: _write_offset_commit,
     GroupMetadata: _write_group_metadata,
+    **SHARE_GROUP_WRITERS,
 }
 
 
