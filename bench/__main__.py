@@ -4,14 +4,17 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import bulk, durable, report, requests, starting
+from bench import bulk, durable, groups, report, requests, starting, transactions
 from bench.cells import Cell, Table
 from bench.systems import Headrace, Kafka, System
 from headrace.testing.apache_kafka import missing
 
 ROUNDS = 3
 # The same durability on both sides: Kafka's default leaves writing to the operating system.
-CACHED = {"headrace": {"log.write.caching": "true"}, "kafka": {}}
+CACHED = {
+    "headrace": {"log.write.caching": "true", "group.initial.rebalance.delay.ms": "0"},
+    "kafka": {"group.initial.rebalance.delay.ms": "0"},
+}
 SYNCED = {"headrace": {}, "kafka": {"log.flush.interval.messages": "1"}}
 
 Workload = Callable[[System], Iterator[Cell]]
@@ -19,6 +22,9 @@ RUNNING: dict[str, tuple[Workload, Mapping[str, Mapping[str, str]]]] = {
     "requests": (requests.measure, CACHED),
     "bulk": (bulk.measure, CACHED),
     "durable": (durable.measure, SYNCED),
+    "transactions": (transactions.measure, CACHED),
+    "synced-transactions": (transactions.measure_synced, SYNCED),
+    "groups": (groups.measure, CACHED),
 }
 # Kafka needs minutes and more open files than most machines allow for 10,000 partitions.
 OURS_ALONE = {"10,000 partitions", "10 GB"}
