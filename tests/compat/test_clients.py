@@ -121,12 +121,10 @@ def test_kcat_writes_and_reads(bootstrap: str, topic: str) -> None:
     kcat = shutil.which("kcat") or shutil.which("kafkacat")
     if kcat is None:
         pytest.skip("kcat is not installed (a system package)")
-    run = {"check": True, "capture_output": True, "timeout": WAIT_S}
-    subprocess.run(
-        [kcat, "-b", bootstrap, "-P", "-t", topic, "-p", "0"], input=b"one\ntwo\n", **run
-    )
+    write = [kcat, "-b", bootstrap, "-P", "-t", topic, "-p", "0"]
+    subprocess.run(write, input=b"one\ntwo\n", check=True, timeout=WAIT_S)
     read = [kcat, "-b", bootstrap, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q"]
-    assert subprocess.run(read, **run).stdout == b"one\ntwo\n"
+    assert subprocess.check_output(read, timeout=WAIT_S) == b"one\ntwo\n"
 
 
 @pytest.mark.oracle
