@@ -14,7 +14,8 @@ LIMIT_S = 60.0
 WARM_UP = 20
 TRANSACTIONS = 400
 RECORD = b"x" * 100
-PIPELINE_RECORDS = 60_000
+WARM_UP_RECORDS = 10_000
+PIPELINE_RECORDS = 100_000
 COMMIT_EVERY_S = 0.1
 
 
@@ -33,8 +34,10 @@ def _measure(system: System, prefix: str) -> Iterator[Cell]:
     yield Cell(f"{name}: p99", quantile(times, 0.99) * 1000, "ms", more_is_better=False)
     create_topic(system.bootstrap, "input", 1)
     produce_seconds(system.bootstrap, "input", "none", RECORD, PIPELINE_RECORDS)
-    plain = _pipeline(system.bootstrap, transactional=False)
-    exactly_once = _pipeline(system.bootstrap, transactional=True)
+    for transactional in (False, True):
+        _pipeline(system.bootstrap, WARM_UP_RECORDS, transactional=transactional)
+    plain = _pipeline(system.bootstrap, PIPELINE_RECORDS, transactional=False)
+    exactly_once = _pipeline(system.bootstrap, PIPELINE_RECORDS, transactional=True)
     yield Cell(f"{prefix}pipeline, at least once", plain, "rec/s")
     yield Cell(f"{prefix}pipeline, exactly once, commits each 100 ms", exactly_once, "rec/s")
     yield Cell(f"{prefix}exactly once beside at least once", exactly_once / plain, "x")
@@ -53,7 +56,7 @@ def _one_record_each(bootstrap: str) -> list[float]:
     return times[WARM_UP:]
 
 
-def _pipeline(bootstrap: str, *, transactional: bool) -> float:
+def _pipeline(bootstrap: str, count: int, *, transactional: bool) -> float:
     """Records a second from one topic into another, with offsets committed each 100 ms."""
     output = f"output-{uuid4().hex[:8]}"
     create_topic(bootstrap, output, 1)
@@ -67,10 +70,10 @@ def _pipeline(bootstrap: str, *, transactional: bool) -> float:
         else Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     )
     done, started = 0, time.perf_counter()
-    while done < PIPELINE_RECORDS:
+    while done < count:
         if transactional:
             producer.begin_transaction()
-        done = _until_commit(consumer, producer, output, done)
+        done = _until_commit(consumer, producer, output, done, count)
         places = [TopicPartition("input", 0, done)]
         if transactional:
             metadata = consumer.consumer_group_metadata()
@@ -84,9 +87,11 @@ def _pipeline(bootstrap: str, *, transactional: bool) -> float:
     return done / seconds
 
 
-def _until_commit(consumer: Consumer, producer: Producer, output: str, done: int) -> int:
+def _until_commit(
+    consumer: Consumer, producer: Producer, output: str, done: int, count: int
+) -> int:
     deadline = time.perf_counter() + COMMIT_EVERY_S
-    while done < PIPELINE_RECORDS and (left := deadline - time.perf_counter()) > 0:
+    while done < count and (left := deadline - time.perf_counter()) > 0:
         for message in consumer.consume(1000, min(left, 0.02)):
             while True:
                 try:
