@@ -8,12 +8,16 @@ from functools import partial
 from typing import NamedTuple
 
 from headrace.broker.context import Broker
+from headrace.broker.group_settings import GroupSettings
+from headrace.broker.group_settings import described as described_group
+from headrace.broker.group_settings import resolve as resolve_group
 from headrace.broker.settings import BrokerSettings, validate_dynamic
 from headrace.broker.settings import described as described_broker
 from headrace.coordination.catalog import ConfigsChanged
 from headrace.coordination.machine import Decision
 from headrace.coordination.metadata_records import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     MetadataRecord,
 )
@@ -46,8 +50,11 @@ class Edit(NamedTuple):
     value: str | None
 
 
+TABLES: Mapping[int, type] = {TOPIC_RESOURCE: TopicSettings, GROUP_RESOURCE: GroupSettings}
+
+
 class Resource(NamedTuple):
-    """A topic, a broker, or with an empty name all brokers."""
+    """A topic, a group, a broker, or with an empty name all brokers."""
 
     kind: int
     name: str
@@ -63,6 +70,9 @@ def describe(
         check_name(name)
         in_force = broker.topics.settings_of(broker.catalog.topic(name))
         return described_topic(in_force.stated, layers, names)
+    if kind == GROUP_RESOURCE:
+        stated_group = broker.catalog.configs_of(kind, _group_name(name))
+        return described_group(broker.settings, stated_group, layers, names)
     if kind != BROKER_RESOURCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     if name == ALL_BROKERS:
@@ -126,6 +136,8 @@ def stated(broker: Broker, resource: Resource) -> Mapping[str, str]:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
         return topic.configs
+    if kind == GROUP_RESOURCE:
+        return broker.catalog.configs_of(kind, _group_name(name))
     if kind != BROKER_RESOURCE:
         raise _invalid(f"Unknown resource type {kind}")
     if name != ALL_BROKERS:
@@ -156,8 +168,7 @@ def _edited(broker: Broker, resource: Resource, edit: Edit) -> str | None:
         raise _invalid(f"Null value not supported for : {name}")
     if operation == Operation.SET:
         return value
-    table = TopicSettings if resource.kind == TOPIC_RESOURCE else BrokerSettings
-    row = by_name(table).get(name)
+    row = by_name(TABLES.get(resource.kind, BrokerSettings)).get(name)
     if row is None or row.kind is not Kind.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -184,6 +195,11 @@ def _check(broker: Broker, resource: Resource, changes: Changes) -> None:
             kept = {name: text for name, text in in_force.stated.items() if name not in changes}
             validate_overrides({**kept, **added}, broker.settings.topic_defaults)
             return
+        if resource.kind == GROUP_RESOURCE:
+            before = broker.catalog.configs_of(*resource)
+            kept = {name: text for name, text in before.items() if name not in changes}
+            resolve_group(broker.settings, {**kept, **added})
+            return
         fixed = [name for name in added if find(BrokerSettings, name).dynamic is Dynamic.READ_ONLY]
         if fixed:
             raise _invalid(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
@@ -191,6 +207,12 @@ def _check(broker: Broker, resource: Resource, changes: Changes) -> None:
         validate_dynamic(added, broker.topics.layers, cluster_wide=cluster_wide)
     except SettingError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _group_name(name: str) -> str:
+    if not name:
+        raise _invalid("Default group resources are not allowed.")
+    return name
 
 
 def _check_broker(broker: Broker, name: str, noun: str, expected: str) -> None:

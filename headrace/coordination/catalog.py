@@ -105,7 +105,7 @@ class Catalog:
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
         self._collisions: dict[str, set[str]] = {}
-        self._brokers: dict[str, dict[str, str]] = {}
+        self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self._features: dict[str, int] = {}
         self._removed: dict[UUID, str] = {}
         self._next_producer_id = 0
@@ -119,11 +119,11 @@ class Catalog:
     __hash__ = None  # type: ignore[assignment]  # a catalog changes
 
     def _state(self) -> tuple[Any, ...]:
-        brokers = {name: configs for name, configs in self._brokers.items() if configs}
+        stated = {resource: configs for resource, configs in self._configs.items() if configs}
         return (
             self._topics,
             self._names,
-            brokers,
+            stated,
             self._features,
             self._removed,
             self._next_producer_id,
@@ -167,10 +167,18 @@ class Catalog:
 
     def broker_configs(self, name: str) -> Mapping[str, str]:
         """Dynamic settings of one broker, or of all of them under the name ''."""
-        return MappingProxyType(self._brokers.get(name, {}))
+        return self.configs_of(BROKER_RESOURCE, name)
 
-    def broker_names(self) -> list[str]:
-        return sorted(name for name, configs in self._brokers.items() if configs)
+    def configs_of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What was set for a broker or a group."""
+        return MappingProxyType(self._configs.get((resource_type, name), {}))
+
+    def names_with_configs(self, resource_type: int) -> list[str]:
+        return sorted(
+            name
+            for (kind, name), stated in self._configs.items()
+            if kind == resource_type and stated
+        )
 
     def create_topics(
         self, wanted: Sequence[NewTopic], check: CheckConfigs, *, validate_only: bool = False
@@ -233,7 +241,7 @@ class Catalog:
         if resource_type == TOPIC_RESOURCE:
             current = self.topic(resource_name).configs
         else:
-            current = self.broker_configs(resource_name)
+            current = self.configs_of(resource_type, resource_name)
         records = tuple(
             ConfigRecord(resource_type, resource_name, name, value)
             for name, value in changes.items()
@@ -269,8 +277,8 @@ class Catalog:
         ]
         for topic in self._topics.values():
             records += self._creation(topic)
-        for broker, configs in self._brokers.items():
-            records += [ConfigRecord(BROKER_RESOURCE, broker, *item) for item in configs.items()]
+        for resource, configs in self._configs.items():
+            records += [ConfigRecord(*resource, *item) for item in configs.items()]
         records += [RemoveTopicRecord(topic_id) for topic_id in self._removed]
         if self._next_producer_id:
             records.append(ProducerIdsRecord(self._placement.node_id, 0, self._next_producer_id))
@@ -370,12 +378,12 @@ class Catalog:
         self._topics[name] = replace(topic, partitions=count, leader_epochs=epochs)
 
     def _replay_config(self, record: ConfigRecord) -> None:
-        if record.resource_type == BROKER_RESOURCE:
-            configs = self._brokers.setdefault(record.resource_name, {})
-            _put(configs, record.name, record.value)
+        if record.resource_type != TOPIC_RESOURCE:
+            resource = (record.resource_type, record.resource_name)
+            _put(self._configs.setdefault(resource, {}), record.name, record.value)
             return
         topic = self._topics.get(record.resource_name)
-        if record.resource_type == TOPIC_RESOURCE and topic is not None:
+        if topic is not None:
             changed = dict(topic.configs)
             _put(changed, record.name, record.value)
             self._topics[topic.name] = replace(topic, configs=changed)

@@ -19,6 +19,7 @@ FRAME_VERSION = 1
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 
 @dataclass(frozen=True, slots=True)

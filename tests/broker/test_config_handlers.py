@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.topics import Topics
-from headrace.coordination.metadata_records import ConfigRecord
+from headrace.coordination.metadata_records import BROKER_RESOURCE, ConfigRecord
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import Message
 from headrace.testing.filesystems import MemoryFilesystem, nothing
@@ -214,7 +214,7 @@ def test_broker_settings_reach_topics_that_say_nothing_themselves():
 def test_a_broker_setting_that_cannot_change_is_refused(name, edit, code):
     async def scenario(admin):
         assert await admin.edit(BROKER, name, edit) is code
-        assert not admin.harness.broker.catalog.broker_names()
+        assert not admin.harness.broker.catalog.names_with_configs(BROKER_RESOURCE)
 
     on_broker(scenario)
 

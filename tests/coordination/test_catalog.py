@@ -16,6 +16,7 @@ from headrace.coordination.catalog import (
 from headrace.coordination.machine import Decision
 from headrace.coordination.metadata_records import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     MetadataCodec,
     MetadataRecord,
@@ -75,7 +76,7 @@ def step(history: History, data: st.DataObject) -> None:
         case 4:
             values = st.dictionaries(st.sampled_from("klm"), st.none() | st.text(max_size=3))
             changes = data.draw(values)
-            kind = data.draw(st.sampled_from([TOPIC_RESOURCE, BROKER_RESOURCE]))
+            kind = data.draw(st.sampled_from([TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE]))
             resource = name if kind == TOPIC_RESOURCE else data.draw(st.sampled_from(["", "7"]))
             history.carry_out(lambda: catalog.alter_configs(kind, resource, changes))
         case 5:

@@ -25,4 +25,6 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
 def _names(broker: Broker, kind: int) -> list[str]:
     if kind == TOPIC:
         return list(broker.catalog.topics)
+    if kind == GROUP:
+        return broker.catalog.names_with_configs(GROUP)
     return [str(broker.node_id)] if kind == BROKER else []
