@@ -47,11 +47,11 @@ class LastOffsets:
         """Every key is known."""
         self._last = array("q", sorted(self._offsets.values()))
 
-    def last_between(self, first: int, last: int) -> array[int]:
+    def last_between(self, first: int, last: int) -> "array[int]":
         """Offsets in a range of noted ones that are the last of their key."""
         return self._last[bisect_left(self._last, first) : bisect_right(self._last, last)]
 
-    def tombstones_between(self, first: int, last: int) -> array[int]:
+    def tombstones_between(self, first: int, last: int) -> "array[int]":
         tombstones = self._tombstones
         return tombstones[bisect_left(tombstones, first) : bisect_right(tombstones, last)]
 

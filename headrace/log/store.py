@@ -114,6 +114,8 @@ class Store:
         self.deleted = DeletedFiles(self.filesystem)
         self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
+        # Where the last compaction of each log ended.
+        self.cleaned_offsets = self._read_offsets(checkpoints.CLEANED_OFFSETS)
         self._written = dict(self._recovery_points), dict(self._log_starts)
         marker = join(self.data_dir, checkpoints.CLEAN_SHUTDOWN)
         self.clean = self.filesystem.exists(marker)
@@ -224,6 +226,7 @@ class Store:
         key = topic, index
         self._recovery_points.pop(key, None)
         self._log_starts.pop(key, None)
+        self.cleaned_offsets.pop(key, None)
         if any(key in offsets for offsets in self._written):
             self.checkpoint()
 
