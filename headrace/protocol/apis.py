@@ -21,7 +21,7 @@ class Api(NamedTuple):
 NEVER_FLEXIBLE = 1 << 15
 
 _ROWS = (
-    # librdkafka needs to see Produce from 0 (KAFKA-18659); 0 to 2 are answered UNSUPPORTED_VERSION.
+    # librdkafka needs to see Produce from 0 (KAFKA-18659); 0 to 2 close the connection, as there.
     Api(0, "produce", 0, 13, 9),
     Api(1, "fetch", 4, 18, 12),
     Api(2, "list_offsets", 1, 11, 6),
