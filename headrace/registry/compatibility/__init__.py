@@ -1,0 +1,1 @@
+"""Compatibility rules, pure, one module per schema language."""

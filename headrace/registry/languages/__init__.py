@@ -1,0 +1,1 @@
+"""Schema languages: how each is parsed, written canonically and normalised."""
