@@ -54,7 +54,8 @@ def admit(
             return coordinator.add_now(transactional_id, identity, partitions), frozenset()
         if not coordinator.verifies:
             return None, frozenset()
-        return None, coordinator.missing(transactional_id, identity, partitions)
+        missing = coordinator.missing(transactional_id, identity, partitions)
+        return coordinator.journal(transactional_id), missing
     except KafkaError as refusal:
         raise _as_told(refusal, admits) from refusal
 

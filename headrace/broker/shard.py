@@ -178,11 +178,13 @@ class Shard(Generic[M, R]):
             _replay(self.machine, decision.records, producer)
         return decision.effects
 
-    async def durable(self) -> None:
-        """Everything applied so far is on stable storage."""
+    async def durable(self, next_offset: int | None = None) -> None:
+        """Everything applied so far, or below an offset, is on stable storage."""
         # Wait even with nothing appended: the answer may rest on an unsynced record.
+        if next_offset is None:
+            next_offset = self._partition.log.log_end_offset
         with self._refusing():
-            await self._partition.wait_durable(self._partition.log.log_end_offset)
+            await self._partition.wait_durable(next_offset)
 
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int

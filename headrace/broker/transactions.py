@@ -108,9 +108,15 @@ class TransactionCoordinator:
         *,
         client_version: int,
     ) -> None:
+        """Add partitions; what is then written to them is acknowledged when this is durable too.
+
+        So only what lies before it must be: the end of the last transaction, whose records an
+        older client's next ones could not be told from after a power cut.
+        """
         await self.settled(transactional_id)
+        before = self.journal(transactional_id).log.log_end_offset
         self.add_now(transactional_id, identity, partitions, client_version=client_version)
-        await self._shard_of(transactional_id).durable()
+        await self._shard_of(transactional_id).durable(before)
 
     def add_now(
         self,
@@ -131,6 +137,10 @@ class TransactionCoordinator:
                 now_ms=self._now_ms,
             )
         )
+        return self.journal(transactional_id)
+
+    def journal(self, transactional_id: str) -> "Partition":
+        """The log that says which partitions are part of this transaction."""
         return self._partition(self._index_of(transactional_id))
 
     def missing(

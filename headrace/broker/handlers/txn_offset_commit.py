@@ -80,9 +80,10 @@ async def _committed(
         generation=request.generation_id,
         transactional=True,
     )
+    added = 0 if journal is None else journal.log.log_end_offset
     outcome = await broker.groups.commit_transactional(committer, offsets, Producer(*identity))
     if journal is not None:
-        await journal.wait_durable(journal.log.log_end_offset)
+        await journal.wait_durable(added)
     return outcome
 
 
