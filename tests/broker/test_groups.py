@@ -105,7 +105,7 @@ class MemoryTopic:
 class World:
     """A coordinator with the tasks it spawned."""
 
-    def __init__(self, topic: MemoryTopic | None = None, **limits: int) -> None:
+    def __init__(self, topic: MemoryTopic | None = None, **limits: Any) -> None:
         self.topic = topic or MemoryTopic()
         self.tasks: set[asyncio.Task[None]] = set()
         self.groups = GroupCoordinator(

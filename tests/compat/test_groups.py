@@ -213,7 +213,8 @@ def test_members_share_the_partitions_and_pass_them_on(start, bootstrap, topics,
     everything = {(topic, index) for topic in topics for index in range(3)}
 
     def member() -> Member:
-        return start(lambda: client(bootstrap, group, topics, assignor))
+        started: Member = start(lambda: client(bootstrap, group, topics, assignor))
+        return started
 
     members = [member()]
     until(lambda: members[0].assigned == everything, lambda: members[0].assigned)
@@ -373,7 +374,8 @@ def test_a_cooperative_rebalance_moves_only_what_must_move(
     group = f"g-{uuid.uuid4().hex[:8]}"
 
     def member() -> Member:
-        return start(lambda: client(bootstrap, group, topics, assignor))
+        started: Member = start(lambda: client(bootstrap, group, topics, assignor))
+        return started
 
     members = [member(), member()]
     until(lambda: shares(members) == [3, 3], lambda: shares(members))
