@@ -17,6 +17,7 @@ from headrace.log.store import Store
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from headrace.broker.cleaner import Cleaner
     from headrace.broker.groups import GroupCoordinator
     from headrace.broker.shard import Shard
     from headrace.broker.topics import Topics
@@ -47,6 +48,7 @@ class Call:
 class Broker:
     """The parts of a running broker, put together by `process` and handed to every handler."""
 
+    cleaner: "Cleaner"
     catalog_shard: "Shard[Catalog, Any]"
     topics: "Topics"
     groups: "GroupCoordinator"

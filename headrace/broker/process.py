@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import uvloop
 
 from headrace.broker import maintenance
+from headrace.broker.cleaner import Cleaner
 from headrace.broker.context import Broker, Endpoint
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.groups import group_coordinator
@@ -115,12 +116,15 @@ async def _serve(settings: BrokerSettings, on_ready: OnReady, stop: Stop, clock:
 async def _load(broker: Broker) -> None:
     """Everything the log remembers, and the work that goes on by itself."""
     await Topics.open(broker)
+    broker.cleaner = Cleaner(broker)
     broker.groups = group_coordinator(broker)
     broker.transactions = TransactionCoordinator(broker)
     broker.groups.start()
     broker.transactions.start()
     broker.spawn(maintenance.keep_checkpoints(broker))
     broker.spawn(maintenance.sweep_deleted(broker))
+    broker.spawn(broker.cleaner.keep_retention())
+    broker.spawn(broker.cleaner.keep_compacted())
 
 
 async def _drain(broker: Broker, server: Server) -> None:

@@ -5,7 +5,7 @@ import fcntl
 import os
 import resource
 import shutil
-from typing import Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from headrace.errors import StartRefused
 
@@ -51,6 +51,8 @@ class Filesystem(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
 
     def read(self, path: str) -> bytes: ...
 
@@ -193,6 +195,9 @@ class OsFilesystem:
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
@@ -235,3 +240,8 @@ class OsFilesystem:
         if soft == resource.RLIM_INFINITY:
             return MAX_OPEN_FILES
         return min(max(int(soft * LOG_SHARE), MIN_OPEN_FILES), MAX_OPEN_FILES)
+
+
+def end_process() -> NoReturn:
+    """End this process here and now: nothing is flushed, nobody is asked."""
+    os._exit(0)

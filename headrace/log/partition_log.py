@@ -303,6 +303,10 @@ class PartitionLog:
         for document in ticket.documents:
             self._epochs_changed = document.content != self.leader_epochs.encode()
 
+    def modified_ms(self, segment: Segment) -> int:
+        """When a segment was last written, by the clock of the filesystem."""
+        return self._files.filesystem.modified_ms(segment.path)
+
     # Whose it is
 
     @property

@@ -176,6 +176,8 @@ class MemoryFilesystem:
         self.capacity_bytes: int | None = None
         self.failing: dict[str, OSError] = {}
         self.calls = 0
+        # When every file was last written, as far as anybody asks.
+        self.now_ms = 0
         self._locks: set[str] = set()
 
     def survivors(self, keep: Keep = nothing) -> "MemoryFilesystem":
@@ -216,6 +218,10 @@ class MemoryFilesystem:
 
     def size(self, path: str) -> int:
         return self.open(path).size()
+
+    def modified_ms(self, path: str) -> int:
+        self.open(path)
+        return self.now_ms
 
     def read(self, path: str) -> bytes:
         file = self.open(path)
