@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from headrace.broker.shard import Journal, Producer, Shard
 from headrace.clock import Clock
+from headrace.coordination.consumer_group_draft import TopicCatalog
+from headrace.coordination.consumer_groups import NoTopics
 from headrace.coordination.coordinator import Coordinator
 from headrace.coordination.group import GroupLimits, Now
 from headrace.coordination.group_records import GroupCodec, GroupMetadata, GroupRecord
@@ -42,8 +44,17 @@ class GroupShard:
     forgot who was waiting, by a refusal that sends the client back to find its coordinator.
     """
 
-    def __init__(self, journal: Journal, limits: GroupLimits, clock: Clock, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        limits: GroupLimits,
+        clock: Clock,
+        spawn: Spawn,
+        *,
+        topics: Callable[[], TopicCatalog] = NoTopics,
+    ) -> None:
         self._limits = limits
+        self._topics = topics
         self._clock = clock
         self._spawn = spawn
         self._loop = asyncio.get_running_loop()
@@ -186,7 +197,7 @@ class GroupShard:
 
     def _new_machine(self) -> Coordinator:
         self._turn_away(ErrorCode.NOT_COORDINATOR)
-        return Coordinator(self._limits)
+        return Coordinator(self._limits, self._topics)
 
     def _turn_away(self, code: ErrorCode) -> None:
         parked, self._parked = self._parked, {}

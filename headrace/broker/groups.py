@@ -2,15 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.group_shard import GroupShard, Spawn
 from headrace.broker.shard import Journal, Producer
 from headrace.clock import Clock
+from headrace.coordination.consumer_group_draft import TopicCatalog
+from headrace.coordination.consumer_group_heartbeat import HeartbeatAnswer, HeartbeatRequest
+from headrace.coordination.consumer_groups import NoTopics
 from headrace.coordination.coordinator import Coordinator, DeletedGroup
-from headrace.coordination.group import Committer, Group, GroupLimits, Now
+from headrace.coordination.group import (
+    Committer,
+    ConsumerGroupLimits,
+    Group,
+    GroupLimits,
+    MigrationPolicy,
+    Now,
+)
 from headrace.coordination.groups import GroupDecision
 from headrace.coordination.join import JoinRequest
 from headrace.coordination.leave import Leaver, LeaverAnswer
@@ -53,9 +63,11 @@ class GroupCoordinator:
         clock: Clock,
         spawn: Spawn,
         *,
+        topics: Callable[[], TopicCatalog] = NoTopics,
         expiry_interval_ms: int = 600_000,
     ) -> None:
         self._journals = journals
+        self._topics = topics
         self._limits = limits
         self._clock = clock
         self._spawn = spawn
@@ -106,37 +118,40 @@ class GroupCoordinator:
     async def join(self, request: JoinRequest) -> JoinAnswer:
         shard = await self.shard_of(request.group_id)
         answer: JoinAnswer = await shard.ask(
-            lambda machine, ticket: machine.groups.join(request, ticket, shard.now())
+            lambda machine, ticket: machine.join(request, ticket, shard.now())
         )
         return answer
 
     async def sync(self, request: SyncRequest) -> SyncAnswer:
         shard = await self.shard_of(request.group_id)
         answer: SyncAnswer = await shard.ask(
-            lambda machine, ticket: machine.groups.sync(request, ticket, shard.now())
+            lambda machine, ticket: machine.sync(request, ticket, shard.now())
         )
         return answer
 
     async def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        now_ms = self._clock.monotonic_ms()
         shard = await self.shard_of(group_id)
         if not shard.loaded.is_set():
             # Its session begins when the load ends, so nobody need worry yet.
             return ErrorCode.NONE
         # It says nothing that could be taken back, so it does not wait for the disk.
         return shard.peek(
-            lambda machine: machine.groups.heartbeat(
-                group_id, member_id, instance_id, generation, now_ms
+            lambda machine: machine.heartbeat(
+                group_id, member_id, instance_id, generation, shard.now()
             )
+        )
+
+    async def consumer_heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
+        shard = await self.shard_of(request.group_id)
+        return await shard.run_for(
+            lambda machine: machine.consumer_groups.heartbeat(request, shard.now())
         )
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[LeaverAnswer, ...]:
         shard = await self.shard_of(group_id)
-        return await shard.run_for(
-            lambda machine: machine.groups.leave(group_id, leavers, shard.now())
-        )
+        return await shard.run_for(lambda machine: machine.leave(group_id, leavers, shard.now()))
 
     # Offsets.
 
@@ -233,7 +248,8 @@ class GroupCoordinator:
 
     def _open(self, journals: Sequence[Journal]) -> None:
         self._shards = tuple(
-            GroupShard(each, self._limits, self._clock, self._spawn) for each in journals
+            GroupShard(each, self._limits, self._clock, self._spawn, topics=self._topics)
+            for each in journals
         )
 
     async def _load(self, shards: Sequence[GroupShard]) -> None:
@@ -290,12 +306,22 @@ def group_coordinator(broker: "Broker") -> GroupCoordinator:
         max_size=settings.group_max_size,
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        consumer=ConsumerGroupLimits(
+            session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+            max_size=settings.group_consumer_max_size,
+            assignors=settings.group_consumer_assignors,
+            migration_policy=MigrationPolicy(settings.group_consumer_migration_policy.lower()),
+        ),
     )
     return GroupCoordinator(
         OffsetsTopic(broker),
         limits,
         broker.clock,
         broker.spawn,
+        topics=lambda: broker.catalog,
         expiry_interval_ms=settings.offsets_retention_check_interval_ms,
     )
 

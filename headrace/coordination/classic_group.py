@@ -250,6 +250,10 @@ class ClassicGroup:
         )
         return replace(started, subscribed_topics=started.read_subscriptions())
 
+    def with_selected_protocol(self) -> "ClassicGroup":
+        chosen = replace(self, protocol=self.selected_protocol())
+        return replace(chosen, subscribed_topics=chosen.read_subscriptions())
+
     def read_subscriptions(self) -> frozenset[str] | None:
         """The topics that the members of a consumer group read; None if nobody here can tell."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -4,6 +4,7 @@ A key begins with its type, a value with its version, two bytes each:
 
     1 (or 0)  OffsetCommit    group, topic, partition -> offset, leader epoch, metadata, times
     2         GroupMetadata   group -> protocol, generation, leader, members
+    3 to 16   of groups of the consumer protocol: see consumer_group_records
     10 to 15  of share groups: see share_group_records
 
 A null value is a tombstone. RECORD_TYPES lists every type by the number in its key: a new kind of
@@ -17,6 +18,11 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
+from headrace.coordination.consumer_group_records import (
+    CONSUMER_GROUP_READERS,
+    CONSUMER_GROUP_WRITERS,
+    ConsumerGroupRecord,
+)
 from headrace.coordination.share_group_records import (
     SHARE_GROUP_READERS,
     SHARE_GROUP_WRITERS,
@@ -88,7 +94,7 @@ class GroupMetadata:
     live: object | None = field(default=None, compare=False, repr=False)
 
 
-GroupRecord = OffsetCommit | GroupMetadata | ShareGroupRecord
+GroupRecord = OffsetCommit | GroupMetadata | ConsumerGroupRecord | ShareGroupRecord
 
 
 class RecordType(NamedTuple):
@@ -171,6 +177,7 @@ RECORD_TYPES: Mapping[int, RecordType] = {
     0: RecordType("OffsetCommit", _read_offset_commit),
     1: RecordType("OffsetCommit", _read_offset_commit),
     2: RecordType("GroupMetadata", _read_group_metadata),
+    **{number: RecordType(*row) for number, row in CONSUMER_GROUP_READERS.items()},
     **{number: RecordType(*row) for number, row in SHARE_GROUP_READERS.items()},
 }
 
@@ -253,6 +260,7 @@ def _write_stored_member(value: Writer, member: StoredMember) -> None:
 WRITERS: Mapping[type, Callable[..., tuple[bytes, bytes | None]]] = {
     OffsetCommit: _write_offset_commit,
     GroupMetadata: _write_group_metadata,
+    **CONSUMER_GROUP_WRITERS,
     **SHARE_GROUP_WRITERS,
 }
 

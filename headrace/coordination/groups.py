@@ -76,13 +76,18 @@ class Groups:
         refused = self._refused_join(request)
         if refused is not None:
             return Decision(effects=(Answer(ticket, JoinAnswer(request.member_id, refused)),))
-        group = self._groups.get(request.group_id)
+        found = self._groups.get(request.group_id)
+        gives_way = found is not None and _gives_way(found)
+        group = None if gives_way else found
         if group is None:
             group = ClassicGroup(request.group_id, state_timestamp_ms=now.wall_ms)
         if not isinstance(group, ClassicGroup):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return Decision(effects=(Answer(ticket, JoinAnswer("", error)),))
-        return self._decide(group, now, lambda move: join(move, request, ticket))
+        decision = self._decide(group, now, lambda move: join(move, request, ticket))
+        if found is None or not gives_way:
+            return decision
+        return Decision((*found.tombstones(), *decision.records), decision.effects)
 
     def sync(self, request: SyncRequest, ticket: int, now: Now) -> GroupDecision:
         group = self._groups.get(request.group_id)
@@ -139,14 +144,16 @@ class Groups:
         group = self._groups.get(timer.group_id)
         if not isinstance(group, ClassicGroup):
             return _NOTHING
-        match timer.kind:
-            case TimerKind.SESSION:
-                member_id = timer.member_id
+        match timer:
+            case Timer(TimerKind.SESSION, _, member_id):
                 return self._decide(group, now, lambda move: session_timer_fired(move, member_id))
-            case TimerKind.JOIN:
+            case Timer(TimerKind.JOIN, _, ""):
                 return self._decide(group, now, join_timer_fired)
-            case TimerKind.SYNC:
+            case Timer(TimerKind.SYNC, _, ""):
                 return self._decide(group, now, sync_timer_fired)
+            case _:
+                # Set while the group was of another kind.
+                return _NOTHING
 
     def start(self, now: Now) -> GroupDecision:
         """After a load: members have one session timeout to show that they live."""
@@ -198,9 +205,21 @@ class Groups:
         shortest, longest = self.limits.min_session_timeout_ms, self.limits.max_session_timeout_ms
         if not shortest <= request.session_timeout_ms <= longest:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if request.member_id and request.group_id not in self._groups:
+        group = self._groups.get(request.group_id)
+        if request.member_id and (group is None or _gives_way(group)):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return None
+
+    def converted(self, group: ClassicGroup, now: Now, *, rebalance: bool) -> GroupDecision:
+        """A group of another kind becomes this one, which is written whatever follows."""
+        move = Move(group, now, self.limits)
+        for member in group.members.values():
+            move.extend_session(member)
+        stored = group.stored()
+        if rebalance:
+            prepare(move)
+        live = _Live(move.group, tuple(move.timers))
+        return Decision((GroupMetadata(group.group_id, stored, live),), tuple(move.answers))
 
     def _decide(
         self, group: ClassicGroup, now: Now, rule: Callable[[Move], object]
@@ -221,6 +240,11 @@ class Groups:
                 self.deadlines.cancel(timer)
             else:
                 self.deadlines.set(timer, at_ms)
+
+
+def _gives_way(group: Group) -> bool:
+    """An empty consumer group becomes a classic one as soon as a classic member comes."""
+    return group.group_type is GroupType.CONSUMER and group.is_empty
 
 
 class _Live:

@@ -55,15 +55,16 @@ class Answer(NamedTuple):
 
 
 class TimerKind(Enum):
-    """What a deadline of a classic group is about."""
+    """What a deadline of a group is about."""
 
     SESSION = "session"
     JOIN = "join"
     SYNC = "sync"
+    REVOCATION = "revocation"
 
 
 class Timer(NamedTuple):
-    """The name of one deadline; only sessions have a member."""
+    """The name of one deadline; the joins and syncs of a classic group have no member."""
 
     kind: TimerKind
     group_id: str
