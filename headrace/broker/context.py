@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.broker.cleaner import Cleaner
     from headrace.broker.groups import GroupCoordinator
     from headrace.broker.shard import Shard
+    from headrace.broker.shares import ShareCoordinator
     from headrace.broker.topics import Topics
     from headrace.broker.transactions import TransactionCoordinator
     from headrace.coordination.catalog import Catalog
@@ -52,6 +53,7 @@ class Broker:
     catalog_shard: "Shard[Catalog, Any]"
     topics: "Topics"
     groups: "GroupCoordinator"
+    shares: "ShareCoordinator"
     transactions: "TransactionCoordinator"
 
     def __init__(

@@ -20,6 +20,7 @@ from headrace.coordination.group import (
     GroupLimits,
     MigrationPolicy,
     Now,
+    ShareGroupLimits,
 )
 from headrace.coordination.groups import GroupDecision
 from headrace.coordination.join import JoinRequest
@@ -306,6 +307,11 @@ def group_coordinator(broker: "Broker") -> GroupCoordinator:
         max_size=settings.group_max_size,
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        share=ShareGroupLimits(
+            settings.group_share_session_timeout_ms,
+            settings.group_share_heartbeat_interval_ms,
+            settings.group_share_max_size,
+        ),
         consumer=ConsumerGroupLimits(
             session_timeout_ms=settings.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,

@@ -14,6 +14,7 @@ class InternalTopic(NamedTuple):
     partitions: Callable[[BrokerSettings], int]
     segment_bytes: Callable[[BrokerSettings], int]
     compression_type: str
+    cleanup: Mapping[str, str] = {"cleanup.policy": "compact"}
 
 
 INTERNAL: Mapping[str, InternalTopic] = {
@@ -31,6 +32,8 @@ INTERNAL: Mapping[str, InternalTopic] = {
         lambda settings: settings.share_coordinator_state_topic_num_partitions,
         lambda settings: settings.share_coordinator_state_topic_segment_bytes,
         "producer",
+        # Updates of one key build on one another: compaction would keep only the last of them.
+        {"cleanup.policy": "delete", "retention.ms": "-1"},
     ),
 }
 
@@ -38,7 +41,7 @@ INTERNAL: Mapping[str, InternalTopic] = {
 def new_internal_topic(name: str, topic_id: UUID, settings: BrokerSettings) -> NewTopic:
     row = INTERNAL[name]
     configs = {
-        "cleanup.policy": "compact",
+        **row.cleanup,
         "compression.type": row.compression_type,
         "segment.bytes": str(row.segment_bytes(settings)),
     }

@@ -19,6 +19,7 @@ from headrace.broker.limits import Limits
 from headrace.broker.network_settings import Listener
 from headrace.broker.server import Server, raise_descriptor_limit
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.shares import ShareCoordinator
 from headrace.broker.topics import Topics
 from headrace.broker.transactions import TransactionCoordinator
 from headrace.clock import Clock, SystemClock
@@ -102,7 +103,7 @@ async def _serve(settings: BrokerSettings, on_ready: OnReady, stop: Stop, clock:
                 broker = Broker(settings, clock, store, loop, tasks)
                 broker.advertise(_advertised(settings, bound))
                 await _load(broker)
-                server.start(Dispatcher(broker))
+                server.start(Dispatcher(broker), broker.shares.connection_closed)
                 on_ready(bound)
                 await stop.wait()
                 await _drain(broker, server)
@@ -118,8 +119,10 @@ async def _load(broker: Broker) -> None:
     await Topics.open(broker)
     broker.cleaner = Cleaner(broker)
     broker.groups = group_coordinator(broker)
+    broker.shares = ShareCoordinator(broker)
     broker.transactions = TransactionCoordinator(broker)
     broker.groups.start()
+    broker.shares.start()
     broker.transactions.start()
     broker.spawn(maintenance.keep_checkpoints(broker))
     broker.spawn(maintenance.sweep_deleted(broker))
@@ -134,6 +137,7 @@ async def _drain(broker: Broker, server: Server) -> None:
     broker.draining = True
     broker.waits.wake_all()
     broker.groups.close()
+    broker.shares.close()
     await server.drain(timeout_s / 2)
     server.stop()
     broker.cancel_tasks()

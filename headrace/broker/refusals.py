@@ -17,6 +17,7 @@ _MIRRORED: Mapping[str, tuple[str, ...]] = {
         "results_by_partition<partitions:partition_index",
     ),
     "alter_configs": _BY_RESOURCE,
+    "consumer_group_describe": ("groups<group_ids:group_id",),
     "create_partitions": ("results<topics",),
     "create_topics": ("topics<topics",),
     "delete_groups": ("results<groups_names:group_id",),
@@ -24,6 +25,7 @@ _MIRRORED: Mapping[str, tuple[str, ...]] = {
     "delete_topics": ("responses<topics", "responses<topic_names:name"),
     "describe_configs": ("results<resources",),
     "describe_groups": ("groups<groups:group_id",),
+    "describe_share_group_offsets": ("groups<groups",),
     "describe_producers": ("topics<topics partitions<partition_indexes:partition_index",),
     "describe_topic_partitions": ("topics<topics",),
     "describe_transactions": ("transaction_states<transactional_ids:transactional_id",),
@@ -37,6 +39,7 @@ _MIRRORED: Mapping[str, tuple[str, ...]] = {
         "topics<topics partitions<partition_indexes:partition_index",
     ),
     "offset_for_leader_epoch": _BY_TOPIC,
+    "share_group_describe": ("groups<group_ids:group_id",),
     "txn_offset_commit": _BY_TOPIC,
     "write_txn_markers": (
         "markers<markers topics<topics partitions<partition_indexes:partition_index",

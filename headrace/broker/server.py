@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.broker.connection import Connection, Dispatch, Shared
 from headrace.broker.limits import Limits
@@ -34,6 +34,7 @@ class Server:
         self._loop = loop
         self._limits = limits
         self._memory = RequestMemory(limits.request_memory_bytes)
+        self._closed: Callable[[int], None] = lambda _: None
         self._shared: Shared | None = None
         self._listening: dict[socket.socket, Listener] = {}
         self._accepting = False
@@ -56,8 +57,12 @@ class Server:
             for opened, listener in self._listening.items()
         ]
 
-    def start(self, dispatch: Dispatch) -> None:
-        """Accept, whoever waited since bind() first, and dispatch what they ask."""
+    def start(self, dispatch: Dispatch, closed: Callable[[int], None] = lambda _: None) -> None:
+        """Accept, whoever waited since bind() first, and dispatch what they ask.
+
+        `closed` hears the number of every connection that ends.
+        """
+        self._closed = closed
         self._shared = Shared(
             self._loop, dispatch, self._memory, self._limits, on_close=self._on_close
         )
@@ -149,6 +154,7 @@ class Server:
     def _on_close(self, connection: Connection) -> None:
         if self._connections.pop(connection.number, None) is None:
             return
+        self._closed(connection.number)
         self._per_ip[connection.host] -= 1
         if not self._per_ip[connection.host]:
             del self._per_ip[connection.host]

@@ -9,6 +9,7 @@ from headrace.broker.flusher import Flusher, Syncable
 from headrace.broker.groups import group_coordinator
 from headrace.broker.partitions import Partitions
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.shares import ShareCoordinator
 from headrace.broker.topics import Topics
 from headrace.broker.transactions import TransactionCoordinator
 from headrace.clock import Clock
@@ -75,8 +76,10 @@ async def running_broker(
         broker.partitions = Partitions(store, broker.flusher)
         await Topics.open(broker)
         broker.groups = group_coordinator(broker)
+        broker.shares = ShareCoordinator(broker)
         broker.transactions = TransactionCoordinator(broker)
         broker.groups.start()
+        broker.shares.start()
         broker.transactions.start()
         try:
             yield broker

@@ -27,6 +27,7 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
             refusals.append(_refused(key, error))
     await broker.topics.delete(list(topics))
     await broker.groups.topics_deleted([topic.name for topic in topics.values()])
+    await broker.shares.topics_deleted(list(topics))
     deleted = [Message(name=topic.name, topic_id=topic.topic_id) for topic in topics.values()]
     return Message(responses=deleted + refusals)
 

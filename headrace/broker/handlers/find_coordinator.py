@@ -31,6 +31,8 @@ async def _find(broker: Broker, call: Call, key_type: int, key: str) -> dict[str
         if key_type == GROUP:
             # Made here, so that the client need not ask again as it must with Kafka.
             await broker.groups.shard_of(key)
+        elif key_type == SHARE:
+            await broker.shares.ready()
     except KafkaError as refusal:
         return {"error_code": refusal.code, "node_id": -1, "host": "", "port": -1}
     host, port = broker.endpoint(call.listener)
