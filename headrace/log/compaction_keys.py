@@ -55,11 +55,11 @@ class LastOffsets:
         tombstones = self._tombstones
         return tombstones[bisect_left(tombstones, first) : bisect_right(tombstones, last)]
 
-    def superseded(self, keys: Keys) -> set[int]:
-        """Which of these records a later record of the same key has replaced."""
+    def not_superseded(self, keys: Keys) -> list[int]:
+        """Which of these records no later record of the same key has replaced."""
         last_of = self._offsets.get
-        return {
+        return [
             offset
             for key, offset in zip(keys.keys, keys.offsets, strict=True)
-            if last_of(key, -1) > offset
-        }
+            if last_of(key, -1) <= offset
+        ]

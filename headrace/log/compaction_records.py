@@ -8,7 +8,7 @@ A record: length, attributes (1 byte), timestamp delta, offset delta, key, value
 numbers are zigzag varints, and a length of -1 (the byte 0x01) says that there is no key or value.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -107,7 +107,8 @@ def _with_offsets(
     offsets: Sequence[int] = range(batch.base_offset, batch.next_offset)
     if batch.record_count != len(offsets):
         # Compacted before: only then do records lie apart, and their deltas have to be read.
-        offsets = [batch.base_offset + row.offset_delta for row in _rows(batch, body)]
+        deltas = _offset_deltas(body, _starts(batch, body))
+        offsets = [batch.base_offset + delta for delta in deltas]
     gone = [offsets[slot] for slot in tombstones]
     if None not in keys:
         return Keys(keys, offsets, gone, [])  # type: ignore[arg-type]  # no key is None
@@ -135,76 +136,91 @@ def _number(body: bytes, position: int) -> tuple[int, int]:
     return _rest(body, first, position + 1)
 
 
-class _Row(NamedTuple):
-    """Where a record starts, where its content starts, where its timestamp ends and it ends."""
-
-    start: int
-    content: int
-    after_time: int
-    end: int
-    time_delta: int
-    offset_delta: int
-
-
-def _rows(batch: BatchView, body: bytes) -> list[_Row]:
-    rows = []
+def _starts(batch: BatchView, body: bytes) -> list[int]:
+    """Where each record starts, and where the last one ends."""
+    starts = [0]
     position = 0
     try:
         for _ in range(batch.record_count):
-            start = position
-            size, content = _number(body, position)
-            position = content + (size >> 1)
-            time, after_time = _number(body, content + 1)
-            time = (time >> 1) ^ -(time & 1)
-            delta = _number(body, after_time)[0] >> 1
-            rows.append(_Row(start, content, after_time, position, time, delta))
+            size = body[position]
+            position += 1
+            if size >= _CONTINUES:
+                size, position = _rest(body, size, position)
+            position += size >> 1
+            starts.append(position)
     except IndexError as error:
         raise CorruptBatch(f"the records end in the midst of one, byte {position}") from error
-    return rows
+    if position != len(body):
+        raise CorruptBatch(f"{len(body)} bytes of records, and the last ends at {position}")
+    return starts
 
 
-def without(batch: BatchView, body: bytes, dropped: Container[int]) -> bytearray:
-    """The batch with some of its records left out, at least one left in.
+def _offset_deltas(body: bytes, starts: Sequence[int]) -> list[int]:
+    return [_number(body, _time(body, start)[1])[0] >> 1 for start in starts[:-1]]
+
+
+def _time(body: bytes, start: int) -> tuple[int, int]:
+    """The timestamp delta of the record at a position, and where it ends."""
+    time, after = _number(body, _number(body, start)[1] + 1)
+    return (time >> 1) ^ -(time & 1), after
+
+
+def _kept(batch: BatchView, body: bytes, offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Where the records at these offsets lie, in order."""
+    starts = _starts(batch, body)
+    base_offset = batch.base_offset
+    if batch.record_count == batch.last_offset_delta + 1:
+        slots = [offset - base_offset for offset in offsets]
+    else:
+        wanted = set(offsets)
+        deltas = _offset_deltas(body, starts)
+        slots = [slot for slot, delta in enumerate(deltas) if base_offset + delta in wanted]
+    return [(starts[slot], starts[slot + 1]) for slot in slots]
+
+
+def only(batch: BatchView, body: bytes, offsets: Sequence[int]) -> bytearray:
+    """The batch with none but the records at these offsets, which are sorted; at least one.
 
     Its range of offsets and sequences stays, as Kafka keeps it, and so does its base timestamp,
     so that every record left is the bytes it was.
     """
-    kept = _kept(batch, body, dropped)
-    records = b"".join([body[row.start : row.end] for row in kept])
+    kept = _kept(batch, body, offsets)
+    records = b"".join([body[start:end] for start, end in kept])
     return _rewritten(
         batch,
         records,
         len(kept),
         attributes=batch.attributes,
         base_timestamp=batch.base_timestamp,
-        max_timestamp=_max_timestamp(batch, kept),
+        max_timestamp=_max_timestamp(batch, body, kept),
     )
 
 
 def with_delete_horizon(
-    batch: BatchView, body: bytes, dropped: Container[int], horizon_ms: int
+    batch: BatchView, body: bytes, offsets: Sequence[int], horizon_ms: int
 ) -> bytearray:
-    """As without(), and the batch says from when on its tombstones or its marker may go.
+    """As only(), and the batch says from when on its tombstones or its marker may go.
 
     KIP-534: the horizon takes the place of the base timestamp, so each record's delta changes.
     """
-    kept = _kept(batch, body, dropped)
+    kept = _kept(batch, body, offsets)
     append_time = batch.max_timestamp if batch.is_log_append_time else None
     records = bytearray()
-    for row in kept:
-        timestamp = batch.base_timestamp + row.time_delta if append_time is None else append_time
+    for start, end in kept:
+        delta, after = _time(body, start)
+        timestamp = batch.base_timestamp + delta if append_time is None else append_time
         moved = varlong(timestamp - horizon_ms)
-        records += varint(1 + len(moved) + row.end - row.after_time)
-        records.append(body[row.content])
+        records += varint(1 + len(moved) + end - after)
+        records.append(body[_number(body, start)[1]])
         records += moved
-        records += body[row.after_time : row.end]
+        records += body[after:end]
     return _rewritten(
         batch,
         records,
         len(kept),
         attributes=batch.attributes | DELETE_HORIZON_FLAG,
         base_timestamp=horizon_ms,
-        max_timestamp=_max_timestamp(batch, kept),
+        max_timestamp=_max_timestamp(batch, body, kept),
     )
 
 
@@ -220,15 +236,10 @@ def emptied(batch: BatchView) -> bytearray:
     )
 
 
-def _kept(batch: BatchView, body: bytes, dropped: Container[int]) -> list[_Row]:
-    base_offset = batch.base_offset
-    return [row for row in _rows(batch, body) if base_offset + row.offset_delta not in dropped]
-
-
-def _max_timestamp(batch: BatchView, kept: list[_Row]) -> int:
+def _max_timestamp(batch: BatchView, body: bytes, kept: Sequence[tuple[int, int]]) -> int:
     if batch.is_log_append_time:
         return batch.max_timestamp
-    return batch.base_timestamp + max(row.time_delta for row in kept)
+    return batch.base_timestamp + max(_time(body, start)[0] for start, _end in kept)
 
 
 def _rewritten(

@@ -15,8 +15,8 @@ from headrace.log.compaction_records import (
     body_of,
     emptied,
     keys_of,
+    only,
     with_delete_horizon,
-    without,
 )
 from headrace.log.compaction_swap import CLEANED, part
 from headrace.log.compaction_transactions import Transactions
@@ -144,7 +144,9 @@ class Compaction:
             if outlived and (not batch.record_count or self._past_horizon(batch)):
                 return self._empty(batch)
             if outlived and not batch.has_delete_horizon:
-                return with_delete_horizon(batch, body_of(batch), (), self._horizon_ms)
+                return with_delete_horizon(
+                    batch, body_of(batch), [batch.base_offset], self._horizon_ms
+                )
             return batch.raw()
         if transactions.aborts(batch):
             return self._empty(batch)
@@ -171,28 +173,27 @@ class Compaction:
         marks = not batch.has_delete_horizon and any(offset in tombstones for offset in kept)
         if len(kept) == batch.record_count and not marks:
             return batch.raw()
-        dropped = _Complement(set(kept))
         if marks:
-            return with_delete_horizon(batch, body_of(batch), dropped, self._horizon_ms)
-        return without(batch, body_of(batch), dropped)
+            return with_delete_horizon(batch, body_of(batch), kept, self._horizon_ms)
+        return only(batch, body_of(batch), kept)
 
     def _filtered_clean(self, batch: BatchView) -> Buffer | None:
         body = body_of(batch)
         keys = keys_of(batch, body)
-        dropped = self._last.superseded(keys)
-        dropped.update(keys.keyless)
+        kept = self._last.not_superseded(keys)
         if keys.tombstones and self._past_horizon(batch):
-            dropped.update(keys.tombstones)
-        if len(dropped) == batch.record_count:
+            gone = set(keys.tombstones)
+            kept = [offset for offset in kept if offset not in gone]
+        if not kept:
             return self._empty(batch)
-        marks = not batch.has_delete_horizon and any(
-            offset not in dropped for offset in keys.tombstones
-        )
-        if not dropped and not marks:
+        marks = False
+        if keys.tombstones and not batch.has_delete_horizon:
+            marks = not set(keys.tombstones).isdisjoint(kept)
+        if len(kept) == batch.record_count and not marks:
             return batch.raw()
         if marks:
-            return with_delete_horizon(batch, body, dropped, self._horizon_ms)
-        return without(batch, body, dropped)
+            return with_delete_horizon(batch, body, kept, self._horizon_ms)
+        return only(batch, body, kept)
 
     def _empty(self, batch: BatchView) -> bytearray | None:
         """A batch without records stays if the state of its producer, or the end, rests on it."""
@@ -252,16 +253,6 @@ class _CleanedSegment(Segment):
         super().__init__(files, directory, base_offset, size)
         for holder in (self, self.indexes.by_offset, self.indexes.by_time):
             holder.path += CLEANED
-
-
-class _Complement:
-    """Every offset but these."""
-
-    def __init__(self, kept: Container[int]) -> None:
-        self._kept = kept
-
-    def __contains__(self, offset: object) -> bool:
-        return offset not in self._kept
 
 
 class _Output:
