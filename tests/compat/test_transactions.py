@@ -191,6 +191,7 @@ def values(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> 
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
         }
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in range(2)])
@@ -289,6 +290,9 @@ def test_a_new_producer_fences_the_old_one_and_aborts_its_transaction(
     assert values(broker.bootstrap, topic) == [b"heir"]
 
 
+# aiokafka leaves a socket open when it finds the broker down.
+@pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_committed_transaction_outlives_the_broker(
     start: Start, broker: LocalBroker, topic: str
 ) -> None:

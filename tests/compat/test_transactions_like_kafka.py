@@ -2,6 +2,7 @@
 
 import random
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +38,12 @@ WAIT_S = 20.0
 STEPS = 40
 TOPIC = "orders"
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-COME_AGAIN = {ErrorCode.CONCURRENT_TRANSACTIONS, LOADING}
+COME_AGAIN = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    LOADING,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 
 
 @dataclass
@@ -54,13 +60,15 @@ class Session:
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self.client = Client(bootstrap)
+        # A test that fails must not leave its connection open: that would fail the next one.
+        self._closing = weakref.finalize(self, self.client.close)
         self.transactional_id = transactional_id
         self.names: dict[int, str] = {}
         self.producers: list[Believed] = []
         self.transcript: list[Any] = []
 
     def close(self) -> None:
-        self.client.close()
+        self._closing()
 
     def ask(self, name: str, version: int, **fields: Any) -> Message:
         """Ask until the last transaction has ended: how long that takes is left to chance."""
