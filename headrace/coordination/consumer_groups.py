@@ -73,6 +73,18 @@ class ConsumerGroups:
         # Soft: for which version of the catalog a group was found to be up to date.
         self._checked: dict[str, int] = {}
 
+    def existing(self, group_id: str) -> ConsumerGroup:
+        group = self._groups.find(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        reason = "not found" if group is None else "is not a consumer group"
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        """The assignor that most members ask for, or the default."""
+        asked = group.preferred_assignor()
+        return asked if asked in self._limits.assignors else self._limits.assignors[0]
+
     # Decisions about members of the consumer protocol.
 
     def heartbeat(
@@ -86,7 +98,7 @@ class ConsumerGroups:
         return answer, Decision(tuple(draft.records), tuple(answers))
 
     def _leave(self, request: HeartbeatRequest, now: Now) -> tuple[HeartbeatAnswer, GroupDecision]:
-        draft = Draft(self._existing(request.group_id), self._around(now))
+        draft = Draft(self.existing(request.group_id), self._around(now))
         member = leaver(draft, request)
         answer = HeartbeatAnswer(request.member_id, request.member_epoch)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
@@ -97,7 +109,7 @@ class ConsumerGroups:
     # Decisions about members of the classic protocol.
 
     def join(self, request: JoinRequest, ticket: int, now: Now) -> GroupDecision:
-        draft = Draft(self._existing(request.group_id), self._around(now))
+        draft = Draft(self.existing(request.group_id), self._around(now))
         try:
             self._check_session(request)
             joined = classic.join(draft, request, self._topics_changed, self._is_downgrade)
@@ -113,7 +125,7 @@ class ConsumerGroups:
         return Decision(decision.records, (*decision.effects, answer))
 
     def sync(self, request: SyncRequest, ticket: int, now: Now) -> GroupDecision:
-        draft = Draft(self._existing(request.group_id), self._around(now))
+        draft = Draft(self.existing(request.group_id), self._around(now))
         try:
             answer = classic.sync(draft, request)
         except KafkaError as refusal:
@@ -123,7 +135,7 @@ class ConsumerGroups:
     def classic_heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> ErrorCode:
-        draft = Draft(self._existing(group_id), self._around(now))
+        draft = Draft(self.existing(group_id), self._around(now))
         try:
             return classic.heartbeat(draft, member_id, instance_id, generation)
         except KafkaError as refusal:
@@ -132,7 +144,7 @@ class ConsumerGroups:
     def classic_leave(
         self, group_id: str, leavers: Sequence[Leaver], now: Now
     ) -> tuple[tuple[LeaverAnswer, ...], GroupDecision]:
-        draft = Draft(self._existing(group_id), self._around(now))
+        draft = Draft(self.existing(group_id), self._around(now))
         answers: list[LeaverAnswer] = []
         gone: dict[str, None] = {}
         for each in leavers:
@@ -196,22 +208,15 @@ class ConsumerGroups:
     def _around(self, now: Now) -> Surroundings:
         return Surroundings(self._topics(), self._limits, self._groups.deadlines, now)
 
-    def _existing(self, group_id: str) -> ConsumerGroup:
-        group = self._groups.find(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
-        reason = "not found" if group is None else "is not a consumer group"
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
-
     def _joined(self, group_id: str, now: Now, *, create: bool) -> tuple[Draft, Sequence[Answer]]:
         """The group to join: there, new, or made of an empty or a live classic one."""
         group, around = self._groups.find(group_id), self._around(now)
         if not create or isinstance(group, ConsumerGroup):
-            return Draft(self._existing(group_id), around), ()
+            return Draft(self.existing(group_id), around), ()
         if group is None:
             return Draft(ConsumerGroup(group_id), around), ()
         if not isinstance(group, ClassicGroup):
-            return Draft(self._existing(group_id), around), ()
+            return Draft(self.existing(group_id), around), ()
         if not group.is_empty:
             return upgraded(group, around)
         draft = Draft(ConsumerGroup(group_id), around)
