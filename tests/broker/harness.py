@@ -11,6 +11,7 @@ from headrace.broker.dispatch import Dispatcher
 from headrace.broker.exchange import Pending
 from headrace.broker.groups import group_coordinator
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.shares import ShareCoordinator
 from headrace.coordination.topics import NewTopic
 from headrace.log.store import Store
 from headrace.protocol.apis import APIS, is_flexible
@@ -94,6 +95,7 @@ async def running(filesystem=None, **settings):
         )
         broker.advertise({"PLAINTEXT": Endpoint("127.0.0.1", 9092)})
         broker.groups = group_coordinator(broker)
+        broker.shares = ShareCoordinator(broker)
         try:
             yield Harness(broker, filesystem)
         finally:
