@@ -272,7 +272,8 @@ class Shard(Generic[M, R]):
                 return batch.record_count
             producer = Producer(batch.producer_id, batch.producer_epoch)
             if batch.is_control:
-                marker = end_marker(batch)
+                # Compaction leaves empty control batches of transactions that are gone.
+                marker = end_marker(batch) if batch.record_count else None
                 if marker:
                     transactional.replay_marker(producer, committed=marker.commit)
         if batch.is_control:
