@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.partitions import Partition
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from headrace.broker.context import Broker
 
 logger = logging.getLogger(__name__)
+
+Open = tuple[int, TopicPartition]
+"""Where a producer id has a transaction open."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 COORDINATOR_EPOCH = 0
@@ -80,26 +83,37 @@ class Markers:
         appended = partition.append(marker, origin=Origin.COORDINATOR)
         return partition.wait_durable(appended.last_offset + 1)
 
-    async def abort_hanging(self, known: Collection[tuple[int, TopicPartition]]) -> None:
+    async def abort_hanging(self, known: Callable[[], Collection[Open]]) -> None:
         """Abort what is open on a partition and in no machine.
 
         A power cut may keep a batch and lose the record that added its partition: both were
         written together, and neither was answered. The raised epoch keeps a retry of that batch
         from being taken for a duplicate of one that is there to stay.
         """
-        ends = []
-        for partition in self._broker.partitions.all():
-            here = TopicPartition(partition.topic, partition.index)
-            for _, producer_id, producer in list(partition.log.producers.open_transactions()):
-                if (producer_id, here) not in known:
-                    logger.warning(
-                        "hanging transaction aborted partition=%s producer_id=%d",
-                        partition,
-                        producer_id,
-                    )
-                    raised = ProducerIdentity(producer_id, min(producer.epoch + 1, MAX_EPOCH))
-                    ends.append(self.append(partition, raised, committed=False))
-        await _all(ends)
+        for partition, producer_id in self._hanging(known()):
+            # Since the last one was awaited, the producer may have come back.
+            if (producer_id, _place(partition)) in known():
+                continue
+            producer = partition.log.producers.find(producer_id)
+            if producer is None or not producer.in_transaction:
+                continue
+            logger.warning(
+                "hanging transaction aborted partition=%s producer_id=%d", partition, producer_id
+            )
+            raised = ProducerIdentity(producer_id, min(producer.epoch + 1, MAX_EPOCH))
+            await self.append(partition, raised, committed=False)
+
+    def _hanging(self, known: Collection[Open]) -> list[tuple[Partition, int]]:
+        return [
+            (partition, producer_id)
+            for partition in self._broker.partitions.all()
+            for _, producer_id, _ in partition.log.producers.open_transactions()
+            if (producer_id, _place(partition)) not in known
+        ]
+
+
+def _place(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.index)
 
 
 async def _all(ends: Iterable[Awaitable[None]]) -> None:

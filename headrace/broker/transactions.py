@@ -66,7 +66,7 @@ class TransactionCoordinator:
         """Load every shard, finish what was ending, and look at timeouts from now on."""
         for index in range(self._partition_count()):
             self._shard(index)
-        self._broker.spawn(self.recover())
+        self._broker.spawn(_once(self.recover))
         settings = self._broker.settings
         abort_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expire_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -210,7 +210,11 @@ class TransactionCoordinator:
         In this order: a transaction that is ending hides what hangs on the same partitions.
         """
         for shard in list(self._shards.values()):
-            for write in shard.machine.unfinished():
+            unfinished = shard.machine.unfinished()
+            if unfinished:
+                # What is decided may not be durable yet, and no marker may precede its decision.
+                await shard.durable()
+            for write in unfinished:
                 self._finish_soon(shard, write)
         for transactional_id in tuple(self._finishing):
             await self.settled(transactional_id)
@@ -220,13 +224,11 @@ class TransactionCoordinator:
         """Abort what is open on a partition and in no machine, so that no reader waits for it."""
         if not self.verifies:
             return
-        known = frozenset(
-            (txn.producer_id, partition) for txn in self.all() for partition in txn.partitions
+        await self.markers.abort_hanging(
+            lambda: frozenset(
+                (txn.producer_id, partition) for txn in self.all() for partition in txn.partitions
+            )
         )
-        try:
-            await self.markers.abort_hanging(known)
-        except KafkaError as refusal:
-            logger.warning("hanging transactions stay open for now reason=%s", refusal)
 
     # Questions
 
@@ -368,7 +370,11 @@ class TransactionCoordinator:
 async def _every(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(interval_ms / 1000)
-        try:
-            await work()
-        except Exception:
-            logger.exception("transaction upkeep failed, and is tried again in its turn")
+        await _once(work)
+
+
+async def _once(work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except Exception:
+        logger.exception("transaction upkeep failed, and is tried again in its turn")
