@@ -42,6 +42,9 @@ from headrace.errors import ErrorCode, KafkaError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
+FIRST_EPOCH = 1
+"""Of a group that no record has given an epoch: the target, at 0, is behind it."""
+
 
 class ConsumerGroupState(StrEnum):
     """What the three epochs add up to."""
@@ -58,7 +61,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assignment_timestamp_ms = 0
@@ -260,7 +263,7 @@ class ConsumerGroup:
                 self._apply_pattern(record)
 
     def _apply_epoch(self, record: ConsumerGroupMetadata) -> None:
-        self.epoch, self.metadata_hash = record.value or StoredEpoch(0)
+        self.epoch, self.metadata_hash = record.value or StoredEpoch(FIRST_EPOCH)
 
     def _apply_member(self, record: ConsumerGroupMemberMetadata) -> None:
         member = self.members.get(record.member_id) or ConsumerMember(record.member_id)

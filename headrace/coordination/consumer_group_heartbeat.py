@@ -127,7 +127,7 @@ def beat(
     updated = _updated(member, request)
     changed = draft.subscribe(updated)
     rematched = draft.resolve_patterns()
-    if draft.group.epoch == 0 or changed or rematched or topics_changed(draft):
+    if changed or rematched or topics_changed(draft):
         draft.bump_epoch()
     draft.assign()
     moved = draft.reconcile(updated.member_id, request.owned, subscription_changed=changed)

@@ -76,6 +76,12 @@ class ConsumerMember:
         """Its own, if it speaks the classic protocol; the others have the group's."""
         return None if self.classic is None else self.classic.session_timeout_ms
 
+    def owned(self) -> dict[UUID, frozenset[int]]:
+        """What nobody else may have: what it may keep, and what it has still to revoke."""
+        kept, revoked = numbers(self.assigned), numbers(self.pending_revocation)
+        none: frozenset[int] = frozenset()
+        return {key: kept.get(key, none) | revoked.get(key, none) for key in {**kept, **revoked}}
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 

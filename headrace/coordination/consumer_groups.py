@@ -77,8 +77,8 @@ class ConsumerGroups:
         group = self._groups.find(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        reason = "not found" if group is None else "is not a consumer group"
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+        reason = "not found." if group is None else "is not a consumer group."
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """The assignor that most members ask for, or the default."""
@@ -211,6 +211,9 @@ class ConsumerGroups:
     def _joined(self, group_id: str, now: Now, *, create: bool) -> tuple[Draft, Sequence[Answer]]:
         """The group to join: there, new, or made of an empty or a live classic one."""
         group, around = self._groups.find(group_id), self._around(now)
+        if group is None and not create:
+            reason = f"Consumer group {group_id} not found."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
         if not create or isinstance(group, ConsumerGroup):
             return Draft(self.existing(group_id), around), ()
         if group is None:

@@ -171,11 +171,11 @@ class Parser:
             case "$":
                 return Edge("end")
             case "*" | "+" | "?":
-                raise ValueError(f"missing argument to repetition operator: {char}")
+                raise ValueError("missing argument to repetition operator")
             case "{":
                 self._at -= 1
                 if self._braces():
-                    raise ValueError("missing argument to repetition operator: {}")
+                    raise ValueError("missing argument to repetition operator")
                 self._at += 1
                 return self._literal(char)
             case _:
@@ -226,7 +226,7 @@ class Parser:
                 self._ignore_case = setting
             elif char not in ("m", "s", "U"):
                 # Those three are about line ends and laziness, of which names have none.
-                raise ValueError(f"invalid or unsupported Perl syntax: (?{seen}{char}")
+                raise ValueError("invalid or unsupported Perl syntax")
             seen += char
 
     # Characters.
@@ -268,7 +268,7 @@ class Parser:
         if char in "01234567":
             return self._octal(char)
         if char in WORD or not char.isascii():
-            raise ValueError(f"invalid escape sequence: \\{char}")
+            raise ValueError("invalid escape sequence")
         return char
 
     def _hexadecimal(self) -> str:
@@ -281,7 +281,7 @@ class Parser:
             self._at += 2
         number = int(digits, 16) if digits and set(digits) <= _POSIX["xdigit"] else -1
         if not 0 <= number <= 0x10FFFF:
-            raise ValueError("invalid escape sequence: \\x")
+            raise ValueError("invalid escape sequence")
         return chr(number)
 
     def _octal(self, first: str) -> str:
@@ -290,7 +290,7 @@ class Parser:
             digits += self._next()
         # One digit but 0 would be a backreference.
         if first != "0" and len(digits) == 1:
-            raise ValueError(f"invalid escape sequence: \\{digits}")
+            raise ValueError("invalid escape sequence")
         return chr(int(digits, 8))
 
     def _unicode(self, *, negated: bool) -> frozenset[str]:
@@ -303,7 +303,7 @@ class Parser:
         negated ^= name.startswith("^")
         found = _UNICODE.get(name.removeprefix("^"))
         if found is None:
-            raise ValueError(f"invalid character class range: {name}")
+            raise ValueError("invalid character class range")
         return ALPHABET - found if negated else found
 
     def _class(self) -> frozenset[str]:
@@ -324,7 +324,7 @@ class Parser:
         name = self._text[self._at + 2 : end] if end >= 0 else ""
         members = _POSIX.get(name.removeprefix("^"))
         if members is None:
-            raise ValueError(f"invalid character class range: [:{name}:]")
+            raise ValueError("invalid character class range")
         self._at = end + 2
         return ALPHABET - members if name.startswith("^") else members
 
@@ -342,7 +342,7 @@ class Parser:
         if last == "\\":
             last = self._escaped_char(self._next("trailing \\"))
         if last < char:
-            raise ValueError(f"invalid character class range: {char}-{last}")
+            raise ValueError("invalid character class range")
         return {each for each in ALPHABET if char <= each <= last}
 
     # The text.

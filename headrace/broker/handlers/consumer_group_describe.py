@@ -2,8 +2,8 @@
 
 from headrace.broker.context import Broker, Call
 from headrace.broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from headrace.coordination.consumer_group import ConsumerGroup, ConsumerGroupState
-from headrace.coordination.consumer_group_member import ConsumerMember, numbers
+from headrace.coordination.consumer_group import ConsumerGroup
+from headrace.coordination.consumer_group_member import ConsumerMember
 from headrace.coordination.consumer_group_records import Partitions
 from headrace.coordination.coordinator import Coordinator
 from headrace.errors import ErrorCode, KafkaError
@@ -24,13 +24,8 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
 
 
 def _refused(group_id: str, refusal: KafkaError) -> Message:
-    not_found = refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
-    return Message(
-        group_id=group_id,
-        error_code=refusal.code,
-        error_message=refusal.message or None,
-        group_state=ConsumerGroupState.DEAD.value if not_found else "",
-    )
+    message = refusal.message or None
+    return Message(group_id=group_id, error_code=refusal.code, error_message=message)
 
 
 async def _described(broker: Broker, group_id: str, granted: int) -> Message:
@@ -63,7 +58,7 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> Mes
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscription.topics),
         subscribed_topic_regex=member.subscription.pattern,
-        assignment=_assignment(broker, numbers(member.assigned)),
+        assignment=_assignment(broker, member.owned()),
         target_assignment=_assignment(broker, group.target.get(member.member_id, {})),
         member_type=CLASSIC_MEMBER if member.classic else CONSUMER_MEMBER,
     )
