@@ -134,9 +134,9 @@ class MetadataLog:
     ) -> None:
         own = TopicSettings.resolve(settings, SETTINGS)
         journal = store.open(METADATA_TOPIC, 0, METADATA_TOPIC_ID, own)
-        self._partition = Partition(journal, own, flusher, METADATA_TOPIC_ID)
+        self.partition = Partition(journal, own, flusher, METADATA_TOPIC_ID)
         # The directory may be one that Kafka wrote, and then is at a later epoch.
-        self._partition.leader_epoch = max(journal.leader_epochs.latest, 0)
+        self.partition.leader_epoch = max(journal.leader_epochs.latest, 0)
         self._snapshots = Snapshots(store.filesystem, journal.directory)
         self._clock = clock
         self._max_bytes = settings.metadata_log_max_record_bytes_between_snapshots
@@ -144,7 +144,7 @@ class MetadataLog:
         self._snapshot_records = 0
         self._snapshot_bytes = 0
         self.shard: Shard[Catalog, MetadataRecord] = Shard(
-            self._partition,
+            self.partition,
             lambda: Catalog(placement),
             MetadataCodec(),
             clock,
@@ -155,24 +155,24 @@ class MetadataLog:
 
     def snapshot_due(self) -> bool:
         """Whether the log grew enough: by as much as a snapshot costs, so that both stay cheap."""
-        grown = self._partition.log.log_end_offset - self._snapshot_offset
+        grown = self.partition.log.log_end_offset - self._snapshot_offset
         enough = max(RECORDS_BETWEEN_SNAPSHOTS, self._snapshot_records)
-        grown_bytes = self._partition.log.size_bytes - self._snapshot_bytes
+        grown_bytes = self.partition.log.size_bytes - self._snapshot_bytes
         return grown >= enough or (grown > 0 and grown_bytes >= self._max_bytes)
 
     async def snapshot(self) -> None:
         """Write the whole catalog down and drop the log before the snapshot before this one."""
-        offset = self._partition.log.log_end_offset
+        offset = self.partition.log.log_end_offset
         records = self.shard.machine.snapshot()
         content = self._snapshots.encode(records, self._clock.now_ms())
         self._snapshot_offset = offset
         self._snapshot_records = len(records)
-        self._snapshot_bytes = self._partition.log.size_bytes
+        self._snapshot_bytes = self.partition.log.size_bytes
         await asyncio.to_thread(self._snapshots.write, offset, content)
         kept = self._snapshots.newest_first()
         if len(kept) == KEPT_SNAPSHOTS:
-            self._partition.log.delete_records(
-                min(kept[-1].offset, self._partition.log.log_end_offset)
+            self.partition.log.delete_records(
+                min(kept[-1].offset, self.partition.log.log_end_offset)
             )
         log.info("metadata snapshot written offset=%d records=%d", offset, len(records))
 
@@ -189,7 +189,7 @@ class MetadataLog:
             self._snapshot_records = len(records)
             self._fill_to(snapshot.offset)
             return snapshot.offset
-        start = self._partition.log.log_start_offset
+        start = self.partition.log.log_start_offset
         if start > 0:
             log.error(
                 "metadata before offset %d is lost: no snapshot can be read. Topics whose "
@@ -200,7 +200,7 @@ class MetadataLog:
 
     def _fill_to(self, offset: int) -> None:
         """New records must come after the snapshot, even where the log lost its own end."""
-        missing = offset - self._partition.log.log_end_offset
+        missing = offset - self.partition.log.log_end_offset
         if missing <= 0:
             return
         log.warning("metadata log is shorter than its snapshot missing_records=%d", missing)
@@ -209,7 +209,7 @@ class MetadataLog:
         while missing > 0:
             count = min(missing, RECORDS_PER_BATCH)
             rows = [Record(at, now_ms, *nothing, ()) for at in range(count)]
-            self._partition.append(write_batch(rows), origin=Origin.COORDINATOR)
+            self.partition.append(write_batch(rows), origin=Origin.COORDINATOR)
             missing -= count
 
 

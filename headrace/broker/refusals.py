@@ -29,6 +29,9 @@ _MIRRORED: Mapping[str, tuple[str, ...]] = {
     "describe_producers": ("topics<topics partitions<partition_indexes:partition_index",),
     "describe_topic_partitions": ("topics<topics",),
     "describe_transactions": ("transaction_states<transactional_ids:transactional_id",),
+    "elect_leaders": (
+        "replica_election_results<topic_partitions partition_result<partitions:partition_id",
+    ),
     "find_coordinator": ("coordinators<coordinator_keys:key",),
     "incremental_alter_configs": _BY_RESOURCE,
     "list_offsets": _BY_TOPIC,

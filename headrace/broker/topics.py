@@ -76,6 +76,7 @@ class Topics:
             broker.store, broker.flusher, broker.clock, settings, placement
         )
         self.shard = self._metadata_log.shard
+        self.metadata = self._metadata_log.partition
         self.producer_ids = ProducerIds(self.shard)
         self.packed = PackedTopics()
         self._dropped: set[UUID] = set()

@@ -130,6 +130,10 @@ class Catalog:
         )
 
     @property
+    def placement(self) -> Placement:
+        return self._placement
+
+    @property
     def topics(self) -> Mapping[str, Topic]:
         return MappingProxyType(self._topics)
 
