@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 from uuid import UUID
 
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 # So many aborted transactions are told without asking whether the records at hand have them.
 FEW_ABORTED = 8
+
+CATCH_UP_S = 5.0
+"""How long a question about the end of a log waits for the sync of what is written."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -131,6 +135,16 @@ class Partition:
         future = self.durable(next_offset)
         if future is not None:
             await future
+
+    async def caught_up(self) -> None:
+        """Wait for the sync of what is written, so that a client finds what it had acknowledged.
+
+        Under acks=1 the acknowledgement comes before the sync. A disk that takes too long is not
+        waited for: the end as readers see it is true as well.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S):
+                await self.wait_durable(self.log.log_end_offset)
 
     def read_limit(self, isolation: Isolation) -> int:
         """Where a reader of this isolation must stop."""

@@ -1,5 +1,6 @@
 import pytest
 
+from headrace.broker import partitions
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import Message
 from headrace.protocol.records import Record, control_batch, write_batch
@@ -61,14 +62,31 @@ def test_list_offsets_ends_where_the_reader_must_stop():
     run(scenario)
 
 
-def test_only_a_consumer_is_held_to_the_high_watermark():
+def test_only_a_consumer_is_held_to_the_high_watermark(monkeypatch):
+    async def scenario(harness):
+        await harness.create("t")
+        partition = harness.partition("t")
+        # A disk that never ends its sync.
+        monkeypatch.setattr(harness.broker.flusher, "schedule", lambda partition: None)
+        monkeypatch.setattr(partitions, "CATCH_UP_S", 0.01)
+        partition.append(batch(b"a"))
+        assert (await list_offset(harness, LATEST))[1] == 0
+        assert (await list_offset(harness, LATEST, replica_id=-2))[1] == 1
+
+    run(scenario)
+
+
+def test_whoever_had_a_record_acknowledged_before_its_sync_finds_it_below_the_end():
     async def scenario(harness):
         await harness.create("t")
         partition = harness.partition("t")
         partition.append(batch(b"a"))
-        assert (await list_offset(harness, LATEST))[1] == 0
-        assert (await list_offset(harness, LATEST, replica_id=-2))[1] == 1
-        await partition.wait_durable(1)
+        assert partition.high_watermark == 0
+        assert (await list_offset(harness, LATEST))[1] == 1
+        partition.append(timed(NOW_MS + 7))
+        assert (await list_offset(harness, NOW_MS + 7))[1] == 1
+        partition.append(batch(b"a"))
+        assert await delete(harness, 3) == (ErrorCode.NONE, 3)
 
     run(scenario)
 

@@ -38,6 +38,7 @@ async def _delete(broker: Broker, partition: Partition, offset: int) -> int:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"records of {partition} go by compaction alone"
         )
+    await partition.caught_up()
     before = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= before <= partition.high_watermark:
         raise KafkaError(

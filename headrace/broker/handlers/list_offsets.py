@@ -20,6 +20,7 @@ SINCE_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+START_TIMES = (EARLIEST, EARLIEST_LOCAL)
 CONSUMER = -1
 
 
@@ -47,7 +48,7 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
         # Kafka answers a partition that is asked for twice once.
         by_index = {asking.partition_index: asking for asking in topic.partitions}
         answers = [
-            _answer(broker, call, topic.name, asking, isolation)
+            await _answer(broker, call, topic.name, asking, isolation)
             if asked[topic.name, index] == 1
             else Message(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             for index, asking in by_index.items()
@@ -56,7 +57,7 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
     return Message(topics=topics)
 
 
-def _answer(
+async def _answer(
     broker: Broker, call: Call, topic: str, asking: Message, isolation: Isolation | None
 ) -> Message:
     index = asking.partition_index
@@ -64,6 +65,8 @@ def _answer(
         _check_version(asking.timestamp, call.api_version)
         partition = broker.partitions.get(topic, index)
         partition.check_leader_epoch(asking.current_leader_epoch)
+        if isolation is not None and asking.timestamp not in START_TIMES:
+            await partition.caught_up()
         found = _look_up(partition, asking.timestamp, isolation)
     except KafkaError as error:
         return Message(partition_index=index, error_code=error.code)
@@ -80,7 +83,7 @@ def _look_up(partition: Partition, timestamp: int, isolation: Isolation | None) 
     limit = log.log_end_offset if isolation is None else partition.read_limit(isolation)
     if timestamp == LATEST:
         return Found(limit, leader_epoch=_known(partition, log.leader_epochs.latest))
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in START_TIMES:
         start = log.log_start_offset
         return Found(start, leader_epoch=_known(partition, log.leader_epochs.epoch_at(start)))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
