@@ -36,3 +36,10 @@ def test_no_path_of_one_machine_stands_in_the_tree() -> None:
     for path in kept:
         if not hidden.search(str(path.relative_to(ROOT.parent))):
             assert not forbidden.search(path.read_text()), path
+
+
+def test_the_coverage_page_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/coverage.md").read_text()
+    named = set(re.findall(r"`((?:tests|bench)/[\w/]+\.(?:py|txt))`", page))
+    assert len(named) > 20
+    assert {name for name in named if not (ROOT / name).exists()} == set()

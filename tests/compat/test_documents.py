@@ -169,7 +169,7 @@ def run_loop(bootstrap: str, source: str, target: str, group: str, *, fail: bool
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{group}-loop"})
     producer.init_transactions(WAIT_S)
     consumer.subscribe([source])
-    records = consumer.consume(1_000, 3.0)
+    records = consumer.consume(100, 5.0)
     producer.begin_transaction()
     offsets: dict[int, int] = {}
     for record in records:
