@@ -220,8 +220,8 @@ def _read_member(key: Reader, value: Reader | None) -> ConsumerGroupMemberMetada
 
 
 def _read_classic(value: Reader) -> StoredClassicMember | None:
-    # A nullable struct in a tagged field begins with a byte that says whether it is there.
-    if value.int8() < 0:
+    # A nullable struct in a tagged field begins with a varint: 0 if it is not there.
+    if value.unsigned_varint() == 0:
         return None
     session_timeout_ms = value.int32()
     protocols = value.compact_array(lambda: _read_protocol(value)) or []
@@ -369,14 +369,16 @@ def _write_member(record: ConsumerGroupMemberMetadata) -> tuple[bytes, bytes | N
     value.compact_string(stored.pattern)
     value.int32(stored.rebalance_timeout_ms)
     value.compact_string(stored.server_assignor)
-    classic = stored.classic
-    value.tagged_fields([] if classic is None else [(_CLASSIC_TAG, _classic_bytes(classic))])
+    value.tagged_fields([(_CLASSIC_TAG, _classic_bytes(stored.classic))])
     return key, value.getvalue()
 
 
-def _classic_bytes(classic: StoredClassicMember) -> bytes:
+def _classic_bytes(classic: StoredClassicMember | None) -> bytes:
+    # Kafka writes that there is none, though none is the default.
+    if classic is None:
+        return b"\x00"
     value = Writer()
-    value.int8(1)
+    value.unsigned_varint(1)
     value.int32(classic.session_timeout_ms)
     value.compact_array(classic.protocols, lambda each: _write_protocol(value, each))
     value.tagged_fields()

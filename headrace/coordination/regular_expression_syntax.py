@@ -267,7 +267,7 @@ class Parser:
             return self._hexadecimal()
         if char in "01234567":
             return self._octal(char)
-        if char in WORD or not char.isascii():
+        if char.isalnum() or not char.isascii():
             raise ValueError("invalid escape sequence")
         return char
 

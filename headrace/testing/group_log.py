@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from uuid import UUID, uuid5
 
+from headrace.coordination.consumer_group_heartbeat import HeartbeatAnswer, HeartbeatRequest
 from headrace.coordination.coordinator import Coordinator
 from headrace.coordination.group import GroupLimits, Now
 from headrace.coordination.group_member import MemberProtocol
@@ -15,9 +17,11 @@ from headrace.coordination.leave import Leaver, LeaverAnswer
 from headrace.coordination.offsets import OffsetDecision, Outcome
 from headrace.coordination.rebalance import Answer, JoinAnswer, SyncAnswer
 from headrace.coordination.sync import SyncRequest
+from headrace.coordination.topics import Topic
 from headrace.errors import ErrorCode
 from headrace.protocol.primitives import Writer
 
+_TOPIC_IDS = UUID("5d2c9a0e-0000-4000-8000-000000000000")
 START_MS = 1_700_000_000_000
 
 JOIN = JoinRequest(
@@ -33,6 +37,7 @@ JOIN = JoinRequest(
     protocols=(MemberProtocol("range", b""),),
     knows_member_id_required=False,
 )
+BEAT = HeartbeatRequest("g", "", 0, client_id="client", client_host="/127.0.0.1")
 SYNC = SyncRequest("g", "", None, 0, None, None, {})
 
 
@@ -43,6 +48,29 @@ def subscription(*topics: str) -> bytes:
     writer.array(topics, writer.string)
     writer.sized_bytes(b"")
     return writer.getvalue()
+
+
+class FakeTopics:
+    """A catalog that tests write by hand."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.version = 0
+
+    def put(self, name: str, partitions: int) -> UUID:
+        """Make a topic, or change how many partitions it has."""
+        self.version += 1
+        known = self.topics.get(name)
+        topic_id = known.topic_id if known else uuid5(_TOPIC_IDS, f"{name}/{self.version}")
+        self.topics[name] = Topic(name, topic_id, partitions)
+        return topic_id
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        self.topics.pop(name, None)
+
+    def find(self, topic_id: UUID) -> Topic | None:
+        return next((each for each in self.topics.values() if each.topic_id == topic_id), None)
 
 
 class _Transaction:
@@ -58,7 +86,8 @@ class GroupLog:
 
     def __init__(self, limits: GroupLimits | None = None) -> None:
         self.limits = limits or GroupLimits(initial_rebalance_delay_ms=0)
-        self.machine = Coordinator(self.limits)
+        self.topics = FakeTopics()
+        self.machine = self._new_machine()
         self.codec = GroupCodec()
         self.elapsed_ms = 0
         self.log: list[tuple[bytes, bytes | None, int | None] | tuple[int, bool]] = []
@@ -76,7 +105,7 @@ class GroupLog:
         """Ask to join; `changes` are fields of the JoinRequest. Returns the ticket."""
         ticket = self._ticket()
         request = replace(JOIN, member_id=member_id, new_member_id=f"m{ticket}", **changes)
-        self.run(lambda: self.machine.groups.join(request, ticket, self.now))
+        self.run(lambda: self.machine.join(request, ticket, self.now))
         return ticket
 
     def sync(
@@ -94,13 +123,20 @@ class GroupLog:
             assignments=assignments or {},
             **changes,
         )
-        self.run(lambda: self.machine.groups.sync(request, ticket, self.now))
+        self.run(lambda: self.machine.sync(request, ticket, self.now))
         return ticket
 
     def leave(self, *leavers: Leaver, group_id: str = "g") -> tuple[LeaverAnswer, ...]:
-        answers, decision = self.machine.groups.leave(group_id, leavers, self.now)
+        answers, decision = self.machine.leave(group_id, leavers, self.now)
         self.run(lambda: decision)
         return answers
+
+    def beat(self, member_id: str, epoch: int, **changes: Any) -> HeartbeatAnswer:
+        """A heartbeat of the consumer protocol; `changes` are fields of the HeartbeatRequest."""
+        request = replace(BEAT, member_id=member_id, member_epoch=epoch, **changes)
+        answer, decision = self.machine.consumer_groups.heartbeat(request, self.now)
+        self.run(lambda: decision)
+        return answer
 
     def heartbeat(
         self,
@@ -110,9 +146,7 @@ class GroupLog:
         group_id: str = "g",
         instance_id: str | None = None,
     ) -> ErrorCode:
-        return self.machine.groups.heartbeat(
-            group_id, member_id, instance_id, generation, self.elapsed_ms
-        )
+        return self.machine.heartbeat(group_id, member_id, instance_id, generation, self.now)
 
     def commit(self, outcome: Outcome, producer_id: int | None = None) -> tuple[ErrorCode, ...]:
         self.run(lambda: outcome.decision, producer_id)
@@ -145,12 +179,12 @@ class GroupLog:
                 break
             self.elapsed_ms = max(self.elapsed_ms, next_ms)
             for timer in deadlines.due(self.elapsed_ms):
-                self.run(partial(self.machine.groups.fire, timer, self.now))
+                self.run(partial(self.machine.fire, timer, self.now))
         self.elapsed_ms = end_ms
 
     def reloaded(self) -> Coordinator:
         """A machine that knows only what the log says."""
-        machine = Coordinator(self.limits)
+        machine = self._new_machine()
         for entry in self.log:
             if len(entry) == 2:
                 machine.replay_marker(_Transaction(entry[0]), committed=entry[1])
@@ -180,6 +214,9 @@ class GroupLog:
         answer = self.answers[ticket]
         assert isinstance(answer, SyncAnswer)
         return answer
+
+    def _new_machine(self) -> Coordinator:
+        return Coordinator(self.limits, lambda: self.topics)
 
     def _ticket(self) -> int:
         self._tickets += 1
