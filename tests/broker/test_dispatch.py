@@ -1,3 +1,4 @@
+import asyncio
 import struct
 from importlib.util import find_spec
 
@@ -6,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.broker.dispatch import MIN_PRODUCE
-from headrace.broker.exchange import ClientRefused
+from headrace.broker.exchange import ClientRefused, Pending
 from headrace.broker.refusals import refusal
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol.apis import APIS
 from headrace.protocol.messages import Message, read_request, read_response, write_response
 from headrace.protocol.schemas import shape_of
-from tests.broker.harness import run
+from tests.broker.harness import finished, run
 
 SERVED = [
     (api, version)
@@ -148,3 +149,94 @@ def _codes(message):
             if isinstance(element, Message):
                 found |= _codes(element)
     return found
+
+
+async def _wait(how):
+    """One thing a handler may wait for, or not."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    match how:
+        case "nothing":
+            return 0
+        case "a turn":
+            await asyncio.sleep(0)
+            return 0
+        case "a value":
+            loop.call_soon(future.set_result, 1)
+            return await future
+        case "a caught error":
+            loop.call_soon(future.set_exception, KeyError())
+            with pytest.raises(KeyError):
+                await future
+            return 2
+        case "a refusal":
+            loop.call_soon(future.set_exception, KafkaError(ErrorCode.NOT_COORDINATOR))
+            return await future
+        case _:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+
+WAITS = ["nothing", "a turn", "a value", "a caught error", "a refusal", "no more"]
+
+
+@given(st.lists(st.sampled_from(WAITS), max_size=6))
+def test_a_handler_answers_the_same_whether_or_not_it_waits(plan):
+    async def handle(broker, call, request):
+        return Message(error_code=sum([await _wait(how) for how in plan]))
+
+    async def plainly(harness):
+        try:
+            return (await asyncio.create_task(handle(harness.broker, None, None))).error_code
+        except KafkaError as refused:
+            return refused.code
+
+    async def scenario(harness):
+        expected = await plainly(harness)
+        begun = harness.begin("heartbeat", 4, Message(group_id="g"))
+        waits = next((how for how in plan if how not in ("nothing",)), "no more") != "no more"
+        assert isinstance(begun, Pending) == waits
+        answer = await finished(begun) if waits else begun
+        assert harness.read("heartbeat", 4, answer).error_code == expected
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.broker.handlers.heartbeat.handle", handle)
+        run(scenario)
+
+
+def test_a_handler_that_waits_when_the_broker_stops_is_let_go_of():
+    ended = []
+
+    async def handle(broker, call, request):
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(True)
+
+    async def before_the_task_ran(harness):
+        harness.begin("heartbeat", 4, Message(group_id="g"))
+
+    async def while_it_waits(harness):
+        harness.begin("heartbeat", 4, Message(group_id="g"))
+        await asyncio.sleep(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.broker.handlers.heartbeat.handle", handle)
+        run(before_the_task_ran)
+        run(while_it_waits)
+    assert ended == [True, True]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_cannot_be_written_closes_the_connection(waits):
+    async def handle(broker, call, request):
+        if waits:
+            await asyncio.sleep(0)
+        return Message(no_such_field=1)
+
+    async def scenario(harness):
+        with pytest.raises(ClientRefused, match="no_such_field"):
+            await harness.call("heartbeat", 4, Message(group_id="g"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.broker.handlers.heartbeat.handle", handle)
+        run(scenario)
