@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from enum import IntEnum
 from uuid import UUID
 
@@ -142,9 +141,15 @@ class Partition:
         Under acks=1 the acknowledgement comes before the sync. A disk that takes too long is not
         waited for: the end as readers see it is true as well.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CATCH_UP_S):
-                await self.wait_durable(self.log.log_end_offset)
+        future = self.durable(self.log.log_end_offset)
+        if future is None:
+            return
+        # A handler's first step is taken outside of any task, where asyncio.timeout refuses.
+        patience = future.get_loop().call_later(CATCH_UP_S, _give_up, future)
+        try:
+            await future
+        finally:
+            patience.cancel()
 
     def read_limit(self, isolation: Isolation) -> int:
         """Where a reader of this isolation must stop."""
@@ -307,6 +312,11 @@ class Partition:
     def _wake_waiters(self) -> None:
         for wait in list(self.waiters):
             wait.wake()
+
+
+def _give_up(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Partitions:
