@@ -114,14 +114,14 @@ class Producer:
             self._raw.purge()
             self._raw.flush(QUEUE_FULL_POLL_S)
 
-    def init_transactions(self) -> None:
-        self._transact(self._raw.init_transactions, TRANSACTION_TIMEOUT_S)
+    def init_transactions(self, timeout_s: float = TRANSACTION_TIMEOUT_S) -> None:
+        self._transact(self._raw.init_transactions, timeout_s)
 
     def begin_transaction(self) -> None:
         self._transact(self._raw.begin_transaction)
 
-    def commit_transaction(self) -> None:
-        self._transact(self._raw.commit_transaction, TRANSACTION_TIMEOUT_S)
+    def commit_transaction(self, timeout_s: float = TRANSACTION_TIMEOUT_S) -> None:
+        self._transact(self._raw.commit_transaction, timeout_s)
 
     def abort_transaction(self) -> None:
         self._transact(self._raw.abort_transaction, TRANSACTION_TIMEOUT_S)
