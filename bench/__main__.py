@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import bulk, durable, groups, report, requests, starting, transactions
+from bench import bulk, cleaning, durable, groups, report, requests, starting, transactions
 from bench.cells import Cell, Table
 from bench.systems import Headrace, Kafka, System
 from headrace.testing.apache_kafka import missing
@@ -16,12 +16,14 @@ CACHED = {
     "kafka": {"group.initial.rebalance.delay.ms": "0"},
 }
 SYNCED = {"headrace": {}, "kafka": {"log.flush.interval.messages": "1"}}
+CLEANED = {name: {**settings, **cleaning.EAGER} for name, settings in CACHED.items()}
 
 Workload = Callable[[System], Iterator[Cell]]
 RUNNING: dict[str, tuple[Workload, Mapping[str, Mapping[str, str]]]] = {
     "requests": (requests.measure, CACHED),
     "bulk": (bulk.measure, CACHED),
     "durable": (durable.measure, SYNCED),
+    "cleaning": (cleaning.measure, CLEANED),
     "transactions": (transactions.measure, CACHED),
     "synced-transactions": (transactions.measure_synced, SYNCED),
     "groups": (groups.measure, CACHED),

@@ -3,6 +3,7 @@
 import shutil
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -16,6 +17,7 @@ class System(Protocol):
 
     name: str
     bootstrap: str
+    data_dir: Path
 
     @property
     def pid(self) -> int: ...
@@ -48,6 +50,7 @@ class Kafka:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._kafka = ApacheKafka(settings, heap="1G")
         self.bootstrap = self._kafka.bootstrap
+        self.data_dir = self._kafka.data_dir
 
     @property
     def pid(self) -> int:
