@@ -46,7 +46,7 @@ def _check(batches: Batches, *, renewing: bool) -> None:
     for first, last, types in batches:
         if first > last:
             raise _invalid("the first offset of a batch is past its last")
-        if first <= previous:
+        if first < previous:
             raise _invalid("batches overlap or are out of order")
         if not types:
             raise _invalid("a batch has no acknowledge type")

@@ -106,14 +106,14 @@ class ShareGroup:
         raise self._no_offsets()
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        raise self._no_offsets()
+        """There are none, which is no error."""
 
     def check_offset_delete(self) -> None:
         raise self._no_offsets()
 
     def check_delete(self) -> None:
         if not self.is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {self._group_id} is not empty.")
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.stored.topics for member in self.members.values())

@@ -1,14 +1,14 @@
 """Which members of a share group read which partitions: Kafka's simple assignor, as a function.
 
-A partition may have many readers, and there may be more members than partitions: every member is
-hashed to one partition, partitions nobody reads are dealt out, and what members read they keep.
+A partition may have many readers, and there may be more members than partitions. Every partition
+gets as many readers as it takes for each member to have one; no member has two partitions more
+than another; within that, members keep what they read. Where members subscribe to different
+topics, this holds topic by topic.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle
 from uuid import UUID
 
-from headrace.coordination.sharding import java_hash
 from headrace.coordination.share_group_records import Partitions
 
 TopicPartition = tuple[UUID, int]
@@ -20,56 +20,94 @@ def assign_simple(
     current: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
     """By member: the topics it reads in, then what it was assigned; what it shall read out."""
-    wanted = {
-        member_id: [
-            (topic_id, each) for topic_id in topics for each in sorted(partitions.get(topic_id, ()))
+    given: dict[str, set[TopicPartition]] = {member_id: set() for member_id in subscriptions}
+    for readers, topic_ids in _rounds(subscriptions):
+        targets = [
+            (topic_id, each) for topic_id in topic_ids for each in sorted(partitions[topic_id])
         ]
-        for member_id, topics in subscriptions.items()
-    }
-    owned = _owned(current, subscriptions)
-    given: dict[str, set[TopicPartition]] = {
-        member_id: owned.get(member_id, set()) & set(wanted[member_id]) for member_id in wanted
-    }
-    taken = {each for kept in owned.values() for each in kept}
-    for member_id, targets in wanted.items():
         if targets:
-            hashed = abs(_remainder(java_hash(member_id), len(targets)))
-            given[member_id].add(targets[hashed])
-            taken.add(targets[hashed])
-    _deal_out(wanted, taken, given)
+            owned = {
+                member_id: _owned(current.get(member_id, {}), targets) for member_id in readers
+            }
+            for member_id, found in _Round(targets, owned).result().items():
+                given[member_id] |= found
     return {member_id: _by_topic(found) for member_id, found in given.items()}
 
 
-def _deal_out(
-    wanted: Mapping[str, Sequence[TopicPartition]],
-    taken: set[TopicPartition],
-    given: Mapping[str, set[TopicPartition]],
-) -> None:
+def _rounds(
+    subscriptions: Mapping[str, Sequence[UUID]],
+) -> Iterable[tuple[list[str], list[UUID]]]:
+    """What is dealt out together: everything if all subscribe alike, else each topic."""
     readers: dict[UUID, list[str]] = {}
-    left: dict[UUID, dict[int, None]] = {}
-    for member_id, targets in wanted.items():
-        for topic_id in dict.fromkeys(topic_id for topic_id, _ in targets):
+    for member_id, topic_ids in subscriptions.items():
+        for topic_id in topic_ids:
             readers.setdefault(topic_id, []).append(member_id)
-        for topic_id, partition in targets:
-            if (topic_id, partition) not in taken:
-                left.setdefault(topic_id, {})[partition] = None
-    turns: dict[tuple[str, ...], Iterable[str]] = {}
-    for topic_id, unread in left.items():
-        # Topics with the same readers are dealt out in one round.
-        turn = turns.setdefault(tuple(readers[topic_id]), cycle(readers[topic_id]))
-        for partition, member_id in zip(unread, turn, strict=False):
-            given[member_id].add((topic_id, partition))
+    if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
+        return [(list(subscriptions), list(readers))] if readers else []
+    return [(members, [topic_id]) for topic_id, members in readers.items()]
 
 
-def _owned(
-    current: Mapping[str, Partitions], members: Iterable[str]
-) -> dict[str, set[TopicPartition]]:
-    return {
-        member_id: {
-            (topic_id, each) for topic_id, found in current[member_id].items() for each in found
+class _Round:
+    """Partitions and members with how many of the other each shall have."""
+
+    def __init__(
+        self, targets: Sequence[TopicPartition], owned: Mapping[str, set[TopicPartition]]
+    ) -> None:
+        self._targets = targets
+        self._given = {member_id: set(found) for member_id, found in owned.items()}
+        members = len(owned)
+        self._readers = -(-members // len(targets))
+        slots = self._readers * len(targets)
+        # The same number for each, and what does not divide spread evenly over them.
+        ends = [-(-slots * place // members) for place in range(members + 1)]
+        self._room = {
+            member_id: ends[place + 1] - ends[place] for place, member_id in enumerate(owned)
         }
-        for member_id in members
-        if member_id in current
+
+    def result(self) -> dict[str, set[TopicPartition]]:
+        self._take_back_overshared()
+        self._take_back_overfilled()
+        for target in self._targets:
+            missing = self._readers - len(self._readers_of(target))
+            for _ in range(missing):
+                member_id = self._neediest(target)
+                if member_id is None:
+                    break
+                self._given[member_id].add(target)
+        return self._given
+
+    def _take_back_overshared(self) -> None:
+        for target in self._targets:
+            readers = self._readers_of(target)
+            readers.sort(key=self._left)
+            for member_id in readers[: max(len(readers) - self._readers, 0)]:
+                self._given[member_id].discard(target)
+
+    def _take_back_overfilled(self) -> None:
+        for member_id, given in self._given.items():
+            for target in [each for each in self._targets if each in given]:
+                if self._left(member_id) >= 0:
+                    break
+                given.discard(target)
+
+    def _readers_of(self, target: TopicPartition) -> list[str]:
+        return [member_id for member_id, given in self._given.items() if target in given]
+
+    def _left(self, member_id: str) -> int:
+        return self._room[member_id] - len(self._given[member_id])
+
+    def _neediest(self, target: TopicPartition) -> str | None:
+        able = [
+            member_id
+            for member_id, given in self._given.items()
+            if target not in given and self._left(member_id) > 0
+        ]
+        return max(able, key=self._left, default=None)
+
+
+def _owned(current: Partitions, targets: Iterable[TopicPartition]) -> set[TopicPartition]:
+    return {
+        (topic_id, each) for topic_id, each in targets if each in current.get(topic_id, frozenset())
     }
 
 
@@ -78,8 +116,3 @@ def _by_topic(found: Iterable[TopicPartition]) -> dict[UUID, frozenset[int]]:
     for topic_id, partition in sorted(found, key=lambda pair: (pair[0].bytes, pair[1])):
         topics.setdefault(topic_id, set()).add(partition)
     return {topic_id: frozenset(each) for topic_id, each in topics.items()}
-
-
-def _remainder(number: int, divisor: int) -> int:
-    """Java's, which keeps the sign of the number."""
-    return number % divisor if number >= 0 else -(-number % divisor)

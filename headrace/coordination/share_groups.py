@@ -197,6 +197,9 @@ class ShareGroups:
         group = self._groups.find(request.group_id)
         if group is None and request.member_epoch == JOIN_EPOCH:
             return ShareGroup(request.group_id)
+        if group is None:
+            absent = f"Share group {request.group_id} not found."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, absent)
         return self.existing(request.group_id)
 
     def _leave(self, request: ShareHeartbeat) -> tuple[ShareHeartbeatAnswer, GroupDecision]:
@@ -246,8 +249,8 @@ def _member(group: ShareGroup, request: ShareHeartbeat, limits: ShareGroupLimits
     if request.member_epoch > member.epoch:
         raise _fenced("greater", request.member_epoch, f"({member.epoch})")
     if request.member_epoch < member.epoch and request.member_epoch != member.previous_epoch:
-        known_epochs = f"({member.epoch}, previous {member.previous_epoch})"
-        raise _fenced("smaller", request.member_epoch, known_epochs)
+        previous = f"and it does not match the previous member epoch ({member.previous_epoch})"
+        raise _fenced("smaller", request.member_epoch, f"({member.epoch}), {previous}")
     return member
 
 

@@ -261,7 +261,11 @@ def acknowledged(
 ) -> Acknowledged:
     """All of it, or a refusal and nothing: a member may settle only what it holds."""
     found = Acknowledged([], [])
+    previous = UNKNOWN
     for batch in batches:
+        if batch.first_offset <= previous:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "A record is acknowledged twice.")
+        previous = batch.last_offset
         if batch.last_offset < partition.start_offset:
             # Done with already, by the deletion of old records or by an administrator.
             continue

@@ -10,7 +10,7 @@ from headrace.protocol.primitives import ZERO_UUID
 
 async def handle(broker: Broker, call: Call, request: Message) -> Message:
     if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id cannot be empty.")
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
     shard = await broker.groups.shard_of(request.group_id)
     state_epoch = await shard.run_for(lambda machine: machine.shares.begin_alter(request.group_id))
     answers, made = [], {}

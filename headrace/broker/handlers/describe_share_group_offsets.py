@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.broker.context import Broker, Call
+from headrace.coordination.share_group import ShareGroup
 from headrace.coordination.share_records import SharePartitionKey
 from headrace.coordination.topics import Topic
 from headrace.errors import ErrorCode, KafkaError
@@ -28,11 +29,11 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
 
 
 async def _described(broker: Broker, asked: Message) -> Message:
-    shard = await broker.groups.shard_of(asked.group_id)
-    group = await shard.look(lambda machine: machine.shares.existing(asked.group_id))
+    group = await broker.groups.find(asked.group_id)
     wanted: Mapping[str, list[int]]
     if asked.topics is None:
-        states = group.states.initialized
+        # A group that nobody knows has been nowhere, which Kafka does not take for an error.
+        states = group.states.initialized if isinstance(group, ShareGroup) else {}
         wanted = {topic.name: sorted(topic.partitions) for topic in states.values()}
     else:
         wanted = {topic.topic_name: list(topic.partitions) for topic in asked.topics}
@@ -67,12 +68,6 @@ def _unknown(name: str, partitions: list[int]) -> Message:
     return Message(
         topic_name=name,
         partitions=[
-            Message(
-                partition_index=each,
-                start_offset=UNKNOWN,
-                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                error_message="This server does not host this topic-partition.",
-            )
-            for each in partitions
+            Message(partition_index=each, start_offset=UNKNOWN, lag=UNKNOWN) for each in partitions
         ],
     )

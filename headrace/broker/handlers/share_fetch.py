@@ -34,11 +34,10 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
         await broker.shares.end_session(key)
     elif not request.is_renew_ack:
         fetched = await ShareFetching(broker, session, _limits(broker, request)).fetch()
-    told = asked if request.share_session_epoch == INITIAL_EPOCH else []
     return Message(
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=broker.shares.limits_of(key.group_id).lock_duration_ms,
-        responses=_responses([*told, *errors, *fetched], fetched, errors),
+        responses=_responses([*errors, *fetched], fetched, errors),
     )
 
 

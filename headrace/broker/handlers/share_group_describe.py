@@ -5,8 +5,8 @@ from functools import partial
 from headrace.broker.context import Broker, Call
 from headrace.broker.operations import GROUP_OPERATIONS, NOT_ASKED
 from headrace.coordination.coordinator import Coordinator
-from headrace.coordination.share_group import ShareGroup, ShareGroupState, ShareMember
-from headrace.errors import ErrorCode, KafkaError
+from headrace.coordination.share_group import ShareGroup, ShareMember
+from headrace.errors import KafkaError
 from headrace.protocol.messages import Message
 
 ASSIGNOR = "simple"
@@ -26,9 +26,6 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
                     group_id=group_id,
                     error_code=refusal.code,
                     error_message=refusal.message or None,
-                    group_state=ShareGroupState.DEAD.value
-                    if refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
-                    else "",
                 )
             )
     return Message(groups=groups)

@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat: a member of a share group joins, lives or leaves; what it shall read."""
 
 from headrace.broker.context import Broker, Call
-from headrace.coordination.share_groups import ShareHeartbeat
+from headrace.coordination.share_groups import LEAVE_EPOCH, ShareHeartbeat
 from headrace.errors import ErrorCode
 from headrace.protocol.messages import Message
 
@@ -29,6 +29,6 @@ async def handle(broker: Broker, call: Call, request: Message) -> Message:
         error_code=ErrorCode.NONE,
         member_id=request.member_id,
         member_epoch=answer.member_epoch,
-        heartbeat_interval_ms=interval_ms,
+        heartbeat_interval_ms=0 if answer.member_epoch == LEAVE_EPOCH else interval_ms,
         assignment=assignment,
     )
