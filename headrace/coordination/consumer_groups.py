@@ -34,7 +34,7 @@ from headrace.coordination.consumer_group_records import (
     ConsumerGroupMetadata,
     ConsumerGroupRecord,
 )
-from headrace.coordination.group import GroupType, Now
+from headrace.coordination.group import GroupType, MigrationPolicy, Now
 from headrace.coordination.groups import GroupDecision, Groups
 from headrace.coordination.join import JoinRequest
 from headrace.coordination.leave import Leaver, LeaverAnswer
@@ -111,7 +111,7 @@ class ConsumerGroups:
     def join(self, request: JoinRequest, ticket: int, now: Now) -> GroupDecision:
         draft = Draft(self.existing(request.group_id), self._around(now))
         try:
-            self._check_session(request)
+            self._check_classic_join(request)
             joined = classic.join(draft, request, self._topics_changed, self._is_downgrade)
         except KafkaError as refusal:
             # The id that a newcomer is asked to come back with rides in the message.
@@ -226,7 +226,9 @@ class ConsumerGroups:
         draft.records.extend(group.tombstones())
         return draft, ()
 
-    def _check_session(self, request: JoinRequest) -> None:
+    def _check_classic_join(self, request: JoinRequest) -> None:
+        if self._limits.migration_policy is MigrationPolicy.DISABLED:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "group migration is disabled")
         limits = self._groups.limits
         shortest, longest = limits.min_session_timeout_ms, limits.max_session_timeout_ms
         if not shortest <= request.session_timeout_ms <= longest:

@@ -1,6 +1,6 @@
 """A group coordinator without a broker: its log is a list, its clients are tickets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -41,12 +41,19 @@ BEAT = HeartbeatRequest("g", "", 0, client_id="client", client_host="/127.0.0.1"
 SYNC = SyncRequest("g", "", None, 0, None, None, {})
 
 
-def subscription(*topics: str) -> bytes:
-    """The consumer protocol's metadata, version 0."""
+def subscription(*topics: str, owned: Mapping[str, Iterable[int]] | None = None) -> bytes:
+    """The consumer protocol's metadata: version 0, or 1 if it tells what its member owns."""
+
+    def write_owned(topic: str) -> None:
+        writer.string(topic)
+        writer.array(sorted((owned or {})[topic]), writer.int32)
+
     writer = Writer()
-    writer.int16(0)
+    writer.int16(0 if owned is None else 1)
     writer.array(topics, writer.string)
     writer.sized_bytes(b"")
+    if owned is not None:
+        writer.array(list(owned), write_owned)
     return writer.getvalue()
 
 
