@@ -11,7 +11,11 @@ logger = logging.getLogger(__name__)
 
 # Syncs of different files overlap in the kernel and share its journal commits; more threads
 # than this add nothing on one disk.
-SYNC_THREADS = 8
+SYNC_THREADS = 16
+# Tickets taken for each thread, the one it is in included: it goes on without waiting for the
+# loop. With 100 partitions a quarter less CPU a request than with one ticket each; more would
+# only take tickets early, so that fewer appends join a sync.
+JOBS_AHEAD = 4
 
 
 class Ticket(Protocol):
@@ -39,12 +43,13 @@ class Flusher:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, threads: int = SYNC_THREADS) -> None:
         self._loop = loop
-        self._idle_threads = threads
+        self._free_jobs = threads * JOBS_AHEAD
         self._dirty: deque[Syncable] = deque()
         self._queued: set[Syncable] = set()
         self._syncing: set[Syncable] = set()
         self._jobs: SimpleQueue[tuple[Syncable, Ticket] | None] = SimpleQueue()
         self._done: deque[tuple[Syncable, Ticket, OSError | None]] = deque()
+        self._told = False
         self._started = False
         # How much was made durable since the start, counted by the partitions.
         self.synced_bytes = 0
@@ -88,13 +93,13 @@ class Flusher:
         if not self._threads[0].is_alive() and self._threads[0].ident is None:
             for thread in self._threads:
                 thread.start()
-        while self._idle_threads and self._dirty:
+        while self._free_jobs and self._dirty:
             partition = self._dirty.popleft()
             self._queued.discard(partition)
             ticket = partition.take_ticket()
             if ticket is not None:
                 self._syncing.add(partition)
-                self._idle_threads -= 1
+                self._free_jobs -= 1
                 self._jobs.put((partition, ticket))
         if not self._syncing and not self._dirty:
             self._quiet.set()
@@ -108,6 +113,11 @@ class Flusher:
             except OSError as failure:
                 error = failure
             self._done.append((partition, ticket, error))
+            if self._told:
+                continue
+            # One call wakes the loop for every sync that ends before it looks: without
+            # it every sync costs a system call and a turn of the loop.
+            self._told = True
             try:
                 self._loop.call_soon_threadsafe(self._settle)
             except RuntimeError:
@@ -115,10 +125,12 @@ class Flusher:
                 return
 
     def _settle(self) -> None:
+        # Before looking, so that a sync that ends after the look wakes the loop again.
+        self._told = False
         while self._done:
             partition, ticket, error = self._done.popleft()
             self._syncing.discard(partition)
-            self._idle_threads += 1
+            self._free_jobs += 1
             if error is None:
                 partition.settle(ticket)
             else:

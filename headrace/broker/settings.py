@@ -157,7 +157,8 @@ class BrokerSettings(NetworkSettings, CoordinatorSettings):
         name="log.cleaner.dedupe.buffer.size",
         default=134_217_728,
         dynamic=Dynamic.CLUSTER_WIDE,
-        doc="The most memory for the cleaner's map of keys.",
+        doc="The most memory for the cleaner's map of keys, at 256 bytes a key; with more dirty "
+        "keys than fit, a log takes several compactions.",
     )
     log_cleaner_io_buffer_size: int = setting(
         name="log.cleaner.io.buffer.size",
@@ -198,7 +199,7 @@ class BrokerSettings(NetworkSettings, CoordinatorSettings):
     )
     log_flush_threads: int = setting(
         name="log.flush.threads",
-        default=8,
+        default=16,
         kind=Kind.INT,
         check=between(1, 64),
         doc="Threads that sync files to disk.",
