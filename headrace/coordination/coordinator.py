@@ -127,8 +127,9 @@ class Coordinator:
         return Decision(tuple(records))
 
     def delete_topics(self, topics: Iterable[str]) -> GroupDecision:
-        records = (record for topic in topics for record in self.offsets.delete_topic(topic))
-        return Decision(tuple(records))
+        names = tuple(topics)
+        records = (record for topic in names for record in self.offsets.delete_topic(topic))
+        return Decision((*records, *self.shares.topics_deleted(names)))
 
     def replay(self, record: GroupRecord) -> None:
         self._replays[type(record)](record)

@@ -156,6 +156,16 @@ class ShareGroups:
         states = replace(group.states, initialized=kept)
         return Decision((ShareGroupStatePartitionMetadata(group_id, states),))
 
+    def topics_deleted(self, names: Sequence[str]) -> list[GroupRecord]:
+        """Their share states are gone; who reads what follows with the next heartbeat."""
+        records: list[GroupRecord] = []
+        for group in self._groups:
+            if isinstance(group, ShareGroup):
+                states = group.states.initialized
+                gone = [topic_id for topic_id, topic in states.items() if topic.name in names]
+                records += self.state_deleted(group.group_id, gone).records
+        return records
+
     def fire(self, timer: Timer) -> GroupDecision:
         """A session ended."""
         group = self._groups.find(timer.group_id)

@@ -85,4 +85,5 @@ async def running_broker(
             yield broker
         finally:
             broker.groups.close()
+            broker.shares.close()
             broker.cancel_tasks()
