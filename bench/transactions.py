@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from bench.cells import Cell, quantile
 from bench.rdkafka_client import create_topic, produce_seconds
@@ -17,6 +17,11 @@ RECORD = b"x" * 100
 WARM_UP_RECORDS = 10_000
 PIPELINE_RECORDS = 100_000
 COMMIT_EVERY_S = 0.1
+LOADING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 def measure(system: System) -> Iterator[Cell]:
@@ -81,7 +86,7 @@ def _pipeline(bootstrap: str, count: int, *, transactional: bool) -> float:
             producer.commit_transaction(LIMIT_S)
         else:
             producer.flush(LIMIT_S)
-            consumer.commit(offsets=places, asynchronous=False)
+            _commit(consumer, places)
     seconds = time.perf_counter() - started
     consumer.close()
     return done / seconds
@@ -101,6 +106,19 @@ def _until_commit(
                     producer.poll(0.01)
             done = message.offset() + 1
     return done
+
+
+def _commit(consumer: Consumer, places: list[TopicPartition]) -> None:
+    """Until the coordinator takes it: Kafka's is still loading when its topic is new."""
+    deadline = time.perf_counter() + LIMIT_S
+    while True:
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+            return
+        except KafkaException as error:
+            if error.args[0].code() not in LOADING or time.perf_counter() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _transactional(bootstrap: str) -> Producer:
