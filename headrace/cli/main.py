@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError
 # is imported only when its command runs, so that help is quick and the broker loads no client.
 COMMANDS: dict[str, tuple[str, str]] = {
     "broker": ("headrace.cli.broker", "Run a broker."),
+    "registry": ("headrace.cli.registry", "Run a schema registry."),
     "topics": ("headrace.cli.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("headrace.cli.configs", "Show and change settings of topics and brokers."),
     "produce": ("headrace.cli.produce", "Write records from standard input or a file."),

@@ -1,0 +1,1 @@
+"""The registry over HTTP: Confluent's REST API, a module per noun."""
