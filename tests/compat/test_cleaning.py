@@ -9,7 +9,13 @@ import confluent_kafka
 import psutil
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from headrace.log.checkpoints import read_offsets
 from headrace.testing import LocalBroker
@@ -116,7 +122,9 @@ def snapshot(bootstrap: str) -> dict[bytes, bytes]:
 def cleaned(data_dir: Path, topic: str) -> int:
     """Up to which offset partition 0 of a topic was compacted."""
     path = data_dir / "cleaner-offset-checkpoint"
-    return read_offsets(path.read_bytes()).get((topic, 0), 0) if path.exists() else 0
+    # Kafka makes the file before it has anything to say in it.
+    content = path.read_bytes() if path.exists() else b""
+    return read_offsets(content).get((topic, 0), 0) if content else 0
 
 
 def test_a_new_reader_builds_the_whole_state_from_the_compacted_log_and_follows_its_tail() -> None:
@@ -343,3 +351,80 @@ def test_kafka_reads_what_we_compacted_and_goes_on_from_there() -> None:
             assert snapshot(apache.bootstrap) == state
             server_log = (apache.directory / "server.log").read_text()
             assert "uncleanable" not in server_log
+
+
+def history(bootstrap: str) -> None:
+    """Replaced records, tombstones, transactions committed and aborted, over several segments."""
+    create(bootstrap, "compact")
+    fill(bootstrap, 1_500)
+    for name in ("one", "two"):
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0}
+        )
+        producer.init_transactions(WAIT_S)
+        for number in range(30):
+            producer.begin_transaction()
+            for key in (b"%d" % number, b"%s %d" % (name.encode(), number // 2)):
+                value = b"changed" if number % 4 else None
+                producer.produce(TOPIC, value, key, partition=0)
+            if number % 3:
+                producer.commit_transaction(WAIT_S)
+            else:
+                producer.abort_transaction(WAIT_S)
+        fill(bootstrap, 1_500, "lz4", first=1_500)
+    fill(bootstrap, 4_500, first=3_007)
+
+
+def shapes(directory: Path) -> list[tuple[str, ...]]:
+    """Every batch by the fields that compaction must keep or change as Kafka does."""
+    logs = sorted(str(path) for path in directory.glob("*.log"))
+    dumped = tool("org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(logs))
+    fields = ("baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId")
+    fields += ("producerEpoch", "isTransactional", "isControl", "compresscodec", "isvalid")
+    found = []
+    for line in dumped.splitlines():
+        if line.startswith("baseOffset"):
+            words = line.replace(":", "").split()
+            horizon = str("deleteHorizonMs OptionalLong[" in " ".join(words))
+            found.append((*(words[words.index(name) + 1] for name in fields), horizon))
+    return found
+
+
+@pytest.mark.oracle
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_kafkas_cleaner_leaves_the_same_batches_of_the_same_files() -> None:
+    settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01"}
+    with BrokerProcess({"log.cleaner.enable": "false"}) as broker:
+        history(broker.bootstrap)
+        broker.stop()
+        ours = broker.data_dir / f"{TOPIC}-0"
+        active = int(sorted(path.stem for path in ours.glob("*.log"))[-1])
+        assert active > 5_000
+        with ApacheKafka(settings, heap="400M") as apache:
+            create(apache.bootstrap, "delete")
+            apache.stop()
+            theirs = apache.data_dir / f"{TOPIC}-0"
+            metadata = (theirs / "partition.metadata").read_bytes()
+            shutil.rmtree(theirs)
+            shutil.copytree(ours, theirs)
+            (theirs / "partition.metadata").write_bytes(metadata)
+            apache.start()
+            alter(apache.bootstrap, "compact")
+            until(lambda: cleaned(apache.data_dir, TOPIC) == active, "Kafka has compacted it")
+            apache.stop()
+            expected = shapes(theirs)
+        # Emptied batches, markers and tombstones with a horizon are all among them.
+        assert {("0", "False"), ("1", "True")} <= {(row[2], row[-1]) for row in expected}
+        eager = {**settings, "log.initial.task.delay.ms": "0"}
+        with BrokerProcess(eager, directory=broker.directory) as again:
+            until(lambda: cleaned(again.data_dir, TOPIC) == active, "we have compacted it")
+            again.stop()
+            assert shapes(ours) == expected
+
+
+def alter(bootstrap: str, policy: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
+    for altered in admin.incremental_alter_configs([resource]).values():
+        altered.result(WAIT_S)

@@ -154,6 +154,15 @@ def test_records_without_a_key_go():
     assert [key for _offset, key, _value in records_of(log)] == [b"a", b"b"]
 
 
+def test_the_last_batch_of_a_cleaning_stays_without_its_records_so_that_the_end_is_known():
+    store, log = new_log()
+    append(log, (b"a", b"1"))
+    log.append(keyed((None, b"lost"), (None, b"lost")), origin=Origin.COORDINATOR)
+    settle(store, log)
+    compact(store, log)
+    assert shape(log) == [(0, 0, 1), (1, 2, 0)]
+
+
 def test_an_aborted_record_replaces_nothing_and_goes():
     store, log = new_log()
     append(log, (b"a", b"kept"))
