@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from headrace.broker.group_settings import GroupSettings
 from headrace.broker.settings import BrokerSettings
 from headrace.log.settings import TopicSettings
 from headrace.settings import Row, rows, show
@@ -14,7 +15,8 @@ HEAD = """# Settings
 Names, types and defaults are Kafka's unless the sentence says otherwise. A topic's settings are
 given when it is created, or changed later; a broker's in `server.properties` or with
 `--set name=value`. An unknown name is refused. Settings marked per-broker or cluster-wide can be
-changed while the broker runs, for one broker or for all.
+changed while the broker runs, for one broker or for all. A group's settings are set as configs of
+the group; where the broker has a setting of the same name after `group.`, that is the default.
 """
 
 
@@ -39,6 +41,7 @@ def page() -> str:
     parts = [
         HEAD,
         _table("Of a topic", [row for row in topic if not row.inert]),
+        _table("Of a group", list(rows(GroupSettings))),
         _table("Of a broker", [row for row in broker if not row.inert]),
         _table("Taken from Kafka's files, without effect", [r for r in topic + broker if r.inert]),
     ]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import LocalBroker
-from headrace.testing.apache_kafka import missing, tool
+from headrace.testing.apache_kafka import ApacheKafka, missing, tool
 from headrace.testing.broker_process import BrokerProcess
 
 pytestmark = [
@@ -148,6 +149,19 @@ def test_kafkas_dump_reads_the_state_of_share_groups(tmp_path: Path) -> None:
     groups = dump(tmp_path, "__consumer_offsets", "--offsets-decoder")
     types = {each["type"] for each in groups}
     assert types >= {"10", "11", "12", "13", "14", "15"}
+
+
+def test_a_share_group_that_kafka_wrote_goes_on_here(tmp_path: Path) -> None:
+    with ApacheKafka(ONE_PARTITION, directory=tmp_path, heap="400M") as kafka:
+        fill(kafka.bootstrap, 20)
+        first = consume(kafka.bootstrap, 12)
+        kafka.stop()
+        ours = tmp_path / "ours"
+        shutil.copytree(kafka.data_dir, ours, ignore=shutil.ignore_patterns("__cluster_metadata*"))
+    with LocalBroker(data_dir=ours, settings=ONE_PARTITION) as broker:
+        assert "workers" in share_groups(broker.bootstrap, "--list")
+        second = consume(broker.bootstrap, 20 - len(first))
+        assert sorted(first + second) == list(range(20))
 
 
 def dump(directory: Path, topic: str, decoder: str) -> list[dict]:
