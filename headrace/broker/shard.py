@@ -15,6 +15,7 @@ from headrace.protocol.records import (
     control_batch,
     end_marker,
     write_batch,
+    write_one,
 )
 
 log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class Shard(Generic[M, R]):
         self._codec = codec
         self._clock = clock
         self._restore = restore
-        self._unavailable = unavailable
+        self._refusing = _Refusing(partition, unavailable)
         self._end_offset = 0
         self.machine = new_machine()
 
@@ -171,26 +172,38 @@ class Shard(Generic[M, R]):
         self, decide: Callable[[], Decision[R, E]], *, producer: Producer | None = None
     ) -> tuple[E, ...]:
         """The first half of `run`: nothing may be said of it before `durable` returned."""
-        self._revive()
+        self.revive()
         decision = decide()
-        if decision.records:
-            self._append(self._encoded(decision.records, producer))
-            _replay(self.machine, decision.records, producer)
+        self.write(decision.records, producer)
         return decision.effects
+
+    def revive(self) -> None:
+        """Load the machine anew if the log is no longer as replayed; before each decision."""
+        # Half a decision was appended, or a failed sync cut the log.
+        if self._end_offset != self._partition.log.log_end_offset:
+            log.warning("shard reloads partition=%s", self._name)
+            with self._refusing:
+                self.load()
+
+    def write(self, records: Sequence[R], producer: Producer | None = None) -> None:
+        """Append and replay what was decided; no await may lie between."""
+        if records:
+            self._append(self._encoded(records, producer))
+            _replay(self.machine, records, producer)
 
     async def durable(self, next_offset: int | None = None) -> None:
         """Everything applied so far, or below an offset, is on stable storage."""
         # Wait even with nothing appended: the answer may rest on an unsynced record.
         if next_offset is None:
             next_offset = self._partition.log.log_end_offset
-        with self._refusing():
+        with self._refusing:
             await self._partition.wait_durable(next_offset)
 
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int
     ) -> None:
         """End a producer's transaction on this partition."""
-        self._revive()
+        self.revive()
         marker = control_batch(
             producer.producer_id,
             producer.producer_epoch,
@@ -208,23 +221,20 @@ class Shard(Generic[M, R]):
     def _name(self) -> str:
         return self._partition.log.name
 
-    def _revive(self) -> None:
-        # Half a decision was appended, or a failed sync cut the log: it is no longer as replayed.
-        if self._end_offset != self._partition.log.log_end_offset:
-            log.warning("shard reloads partition=%s", self._name)
-            with self._refusing():
-                self.load()
-
     def _append(self, encoded: Iterable[bytearray]) -> None:
-        with self._refusing():
+        with self._refusing:
             for batch in encoded:
                 self._partition.append(batch, origin=Origin.COORDINATOR)
         self._end_offset = self._partition.log.log_end_offset
 
-    def _refusing(self) -> "_Refusing":
-        return _Refusing(self._name, self._unavailable)
+    def _encoded(self, records: Sequence[R], producer: Producer | None) -> Iterable[bytearray]:
+        if len(records) == 1:
+            key, value = self._codec.encode(records[0])
+            now_ms = self._clock.now_ms()
+            return (write_one(key, value, now_ms, producer),)
+        return self._batched(records, producer)
 
-    def _encoded(self, records: Sequence[R], producer: Producer | None) -> Iterator[bytearray]:
+    def _batched(self, records: Sequence[R], producer: Producer | None) -> Iterator[bytearray]:
         limit = self._partition.settings.max_message_bytes
         now_ms = self._clock.now_ms()
         chunk: list[Record] = []
@@ -291,8 +301,8 @@ class Shard(Generic[M, R]):
 class _Refusing:
     """Turns a failing disk into a refusal a client will retry; other refusals pass."""
 
-    def __init__(self, name: str, code: ErrorCode) -> None:
-        self._name = name
+    def __init__(self, partition: Journal, code: ErrorCode) -> None:
+        self._partition = partition
         self._code = code
 
     def __enter__(self) -> None:
@@ -301,13 +311,16 @@ class _Refusing:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         storage = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
         if storage or isinstance(error, OSError):
-            raise KafkaError(self._code, f"{self._name} cannot be written: {error}") from error
+            raise KafkaError(
+                self._code, f"{self._partition.log.name} cannot be written: {error}"
+            ) from error
 
 
 def _replay(machine: Machine[R], records: Sequence[R], producer: Producer | None) -> None:
     if producer is None:
+        replay = machine.replay
         for record in records:
-            machine.replay(record)
+            replay(record)
         return
     transactional = _transactional(machine)
     if transactional is None:

@@ -78,8 +78,7 @@ class GroupLimits:
     consumer: ConsumerGroupLimits = ConsumerGroupLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(NamedTuple):
     """Who commits offsets; `generation` is the member epoch where the group has epochs.
 
     `knows_group_not_found` is for clients whose protocol version has GROUP_ID_NOT_FOUND here.

@@ -1,15 +1,13 @@
 """What every replayed state machine is: decisions made of records and effects, and a replay."""
 
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 R = TypeVar("R")
 E = TypeVar("E")
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[R, E]):
+class Decision(NamedTuple, Generic[R, E]):
     """Records to append and replay, then effects to carry out once those records are durable."""
 
     records: tuple[R, ...] = ()

@@ -10,7 +10,6 @@ Invariants, after any history:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -71,8 +70,7 @@ class FetchedTopic(NamedTuple):
     partitions: tuple[FetchedOffset, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The code of every partition asked for, in order, and the decision that makes them true."""
 
     errors: tuple[ErrorCode, ...]

