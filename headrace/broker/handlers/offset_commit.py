@@ -1,64 +1,60 @@
 """OffsetCommit: how far a group has come, durable before it is answered."""
 
-from collections.abc import Iterator
-
 from headrace.broker.context import Broker, Call
 from headrace.coordination.group import Committer
 from headrace.coordination.offsets import OffsetToCommit
 from headrace.errors import ErrorCode
-from headrace.protocol.messages import Message
+from headrace.protocol.offset_commit import (
+    TOPIC_IDS_FROM,
+    CommitTopic,
+    OffsetCommitRequest,
+    read_offset_commit,
+    write_offset_commit,
+)
 
 GROUP_NOT_FOUND_SINCE = 9
-TOPIC_IDS_SINCE = 10
+
+read = read_offset_commit
 
 
-async def handle(broker: Broker, call: Call, request: Message) -> Message:
-    asked = list(_asked(broker, call, request))
-    wanted = [each for each in asked if isinstance(each, OffsetToCommit)]
-    codes: Iterator[ErrorCode] = iter(())
+async def handle(broker: Broker, call: Call, request: OffsetCommitRequest) -> bytes:
+    version = call.api_version
+    group_id, generation, member_id, instance_id, retention_ms, topics = request
+    wanted, refused = _asked(broker, version, topics)
+    codes: tuple[ErrorCode, ...] = ()
     if wanted:
+        knows_group_not_found = version >= GROUP_NOT_FOUND_SINCE
         committer = Committer(
-            request.group_id,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            knows_group_not_found=call.api_version >= GROUP_NOT_FOUND_SINCE,
+            group_id, member_id, instance_id, generation, False, knows_group_not_found
         )
-        codes = iter(await broker.groups.commit(committer, wanted, request.retention_time_ms))
-    errors = iter([each if isinstance(each, ErrorCode) else next(codes) for each in asked])
-    return Message(
-        topics=[
-            Message(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    Message(partition_index=each.partition_index, error_code=next(errors))
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+        codes = await broker.groups.commit(committer, wanted, retention_ms)
+    return write_offset_commit(version, topics, _merged(codes, refused) if refused else codes)
 
 
-def _asked(broker: Broker, call: Call, request: Message) -> Iterator[OffsetToCommit | ErrorCode]:
-    """For each partition what to commit, or why it cannot be."""
-    by_id = call.api_version >= TOPIC_IDS_SINCE
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _asked(
+    broker: Broker, version: int, topics: list[CommitTopic]
+) -> tuple[list[OffsetToCommit], dict[int, ErrorCode]]:
+    """What to commit, and by its place in the request what cannot be."""
+    by_id = version >= TOPIC_IDS_FROM
     catalog = broker.catalog
-    for topic in request.topics:
-        found = catalog.find(topic.topic_id) if by_id else catalog.topics.get(topic.name)
-        for partition in topic.partitions:
+    wanted: list[OffsetToCommit] = []
+    refused: dict[int, ErrorCode] = {}
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for name, topic_id, partitions in topics:
+        found = catalog.find(topic_id) if by_id else catalog.topics.get(name)
+        for index, offset, epoch, metadata in partitions:
             if found is None:
-                yield unknown
-            elif not 0 <= partition.partition_index < found.partitions:
-                yield ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused[len(wanted) + len(refused)] = unknown
+            elif not 0 <= index < found.partitions:
+                refused[len(wanted) + len(refused)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                yield OffsetToCommit(
-                    found.name,
-                    partition.partition_index,
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    partition.committed_metadata,
-                    found.topic_id,
+                wanted.append(
+                    OffsetToCommit(found.name, index, offset, epoch, metadata, found.topic_id)
                 )
+    return wanted, refused
+
+
+def _merged(codes: tuple[ErrorCode, ...], refused: dict[int, ErrorCode]) -> list[ErrorCode]:
+    rest = iter(codes)
+    total = len(codes) + len(refused)
+    return [refused[place] if place in refused else next(rest) for place in range(total)]
