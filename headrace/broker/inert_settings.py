@@ -232,8 +232,6 @@ group.coordinator.append.linger.ms INT -1 MEDIUM read-only >=-1
 group.coordinator.background.threads INT 2 HIGH read-only >=1
 group.coordinator.cached.buffer.max.bytes INT 1048588 MEDIUM cluster-wide >=524288
 group.coordinator.threads INT 4 HIGH read-only >=1
-log.cleaner.io.buffer.load.factor DOUBLE 0.9 MEDIUM cluster-wide
-log.cleaner.threads INT 1 MEDIUM cluster-wide >=0
 num.io.threads INT 8 HIGH cluster-wide >=1
 num.network.threads INT 3 HIGH cluster-wide >=1
 num.recovery.threads.per.data.dir INT 2 HIGH cluster-wide >=1
@@ -245,6 +243,10 @@ share.coordinator.load.buffer.size INT 5242880 HIGH read-only >=1
 share.coordinator.threads INT 1 MEDIUM read-only >=1
 share.fetch.purgatory.purge.interval.requests INT 1000 MEDIUM read-only
 transaction.state.log.load.buffer.size INT 5242880 HIGH read-only >=1
+"""
+_CLEANER = """
+log.cleaner.io.buffer.load.factor DOUBLE 0.9 MEDIUM cluster-wide
+log.cleaner.threads INT 1 MEDIUM cluster-wide >=0
 """
 _METRICS = """
 kafka.metrics.polling.interval.secs INT 10 LOW read-only >=1
@@ -280,6 +282,7 @@ WHY: Mapping[str, str] = MappingProxyType(
         _QUORUM: "one node is its own controller and votes with nobody",
         _PLUGINS: "plug-ins are Java classes",
         _THREADS: "one event loop does this work, with no pools or buffers to size",
+        _CLEANER: "one process compacts one log at a time, with a map of keys that grows as needed",
         _METRICS: "measurements need no samples or reporters",
         _QUOTAS: "clients are not throttled",
         _OTHER: "the part of Kafka it belongs to is not here",

@@ -296,7 +296,8 @@ class TopicSettings:
                 check=_unlimited_or_positive,
             ),
         ),
-        doc="A segment whose newest record is older is dropped; -1 keeps it for ever.",
+        doc="A segment whose newest record is older is dropped, the active one too; -1 keeps it "
+        "for ever. A clock that leaps ahead is believed after an hour.",
     )
     segment_bytes: int = setting(
         name="segment.bytes",
