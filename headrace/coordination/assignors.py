@@ -48,11 +48,10 @@ def assign_range(members: Mapping[str, AssignedMember], counts: Mapping[UUID, in
 
 def assign_uniform(members: Mapping[str, AssignedMember], counts: Mapping[UUID, int]) -> Assignment:
     share = _Share(members, counts)
-    alike = len({member.topics for member in members.values()}) <= 1
-    if alike:
-        share.trim_to_quotas()
-    share.hand_out()
-    if not alike:
+    if len({member.topics for member in members.values()}) <= 1:
+        share.fill_quotas()
+    else:
+        share.hand_out()
         share.even_out()
     return share.assignment()
 
@@ -95,16 +94,21 @@ class _Share:
                 taken[topic_id] |= kept[topic_id]
         return kept
 
-    def trim_to_quotas(self) -> None:
-        """Where all read the same: everyone keeps the least that is fair, some keep one more."""
+    def fill_quotas(self) -> None:
+        """Where all read the same: everyone has the least that is fair, some have one more."""
         total = sum(self._counts[topic_id] for topic_id in self._readers)
         quota, extra = divmod(total, max(len(self._members), 1))
-        for member_id in sorted(self._members, key=lambda each: -self._load[each]):
-            allowed = quota
-            if self._load[member_id] > quota and extra:
-                allowed += 1
-                extra -= 1
-            self._trim(member_id, allowed)
+        allowed = dict.fromkeys(self._members, quota)
+        # Whoever has more than the least is the first to keep one more.
+        for member_id in sorted(self._members, key=lambda each: self._load[each] <= quota)[:extra]:
+            allowed[member_id] += 1
+        for member_id in self._members:
+            self._trim(member_id, allowed[member_id])
+        free = [(topic_id, each) for topic_id in self._readers for each in self._free(topic_id)]
+        free.reverse()
+        for member_id in self._members:
+            while self._load[member_id] < allowed[member_id]:
+                self._give(member_id, *free.pop())
 
     def _trim(self, member_id: str, allowed: int) -> None:
         spare = self._load[member_id] - allowed

@@ -122,17 +122,15 @@ def heartbeat(draft: Draft, member_id: str, instance_id: str | None, generation:
 
 
 def leaving(draft: Draft, leaver: Leaver) -> ConsumerMember:
-    """Who leaves; an administrator names a static member by its instance alone."""
+    """Who leaves, of either protocol; administrators name a static member by its instance alone."""
     if leaver.group_instance_id is None:
-        member = draft.group.member(leaver.member_id)
-    elif leaver.member_id:
-        member = known_static(draft, leaver.group_instance_id, leaver.member_id)
-    else:
-        found = draft.group.static_member(leaver.group_instance_id)
-        if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, leaver.group_instance_id)
-        member = found
-    return _checked_classic(member)
+        return draft.group.member(leaver.member_id)
+    if leaver.member_id:
+        return known_static(draft, leaver.group_instance_id, leaver.member_id)
+    member = draft.group.static_member(leaver.group_instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, leaver.group_instance_id)
+    return member
 
 
 # Between names and ids.

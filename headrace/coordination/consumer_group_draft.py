@@ -83,7 +83,7 @@ class Draft:
     def subscribe(self, member: ConsumerMember) -> bool:
         """Write a member down if it is new or changed; True if its subscription changed."""
         old = self.group.members.get(member.member_id)
-        if old is not None and old.stored() == member.stored():
+        if old == member:
             return False
         group_id = self.group.group_id
         self.add(ConsumerGroupMemberMetadata(group_id, member.member_id, member.stored()))
@@ -122,6 +122,8 @@ class Draft:
     # Subscriptions by pattern.
 
     def drop_unused_patterns(self) -> None:
+        if not self.group.patterns:
+            return
         for pattern in self.group.patterns.keys() - self.group.subscribed_patterns():
             self.add(ConsumerGroupRegularExpression(self.group.group_id, pattern, None))
 

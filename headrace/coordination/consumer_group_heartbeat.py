@@ -132,7 +132,7 @@ def beat(
     draft.assign()
     moved = draft.reconcile(updated.member_id, request.owned, subscription_changed=changed)
     draft.extend_session(moved)
-    tell = request.is_join or request.is_full or numbers(moved.assigned) != numbers(member.assigned)
+    tell = request.is_join or request.is_full or moved.assigned != member.assigned
     return HeartbeatAnswer(
         moved.member_id,
         moved.epoch,

@@ -614,7 +614,7 @@ def test_a_classic_request_for_the_wrong_member_is_refused(
     member_id = known if member == "c" else member
     assert log.heartbeat(member_id, generation) is code
     assert log.synced(log.sync(member_id, generation)).error is code
-    if member != "c":
+    if member == "nobody":
         assert [each.error for each in log.leave(Leaver(member_id))] == [code]
 
 
@@ -635,6 +635,19 @@ def test_a_classic_member_that_falls_silent_is_fenced(log: GroupLog, silent_in: 
     assert member_id in group(log).members
     log.advance(1 if silent_in != "session" else 1001)
     assert member_id not in group(log).members
+
+
+@pytest.mark.parametrize("leaver", [Leaver("k1", "i"), Leaver("", "i"), Leaver("k1")])
+def test_an_administrator_may_remove_members_of_either_protocol(
+    log: GroupLog, leaver: Leaver
+) -> None:
+    join(log, "k1", instance_id="i")
+    join(log, "k2")
+    (answer,) = log.leave(leaver)
+    assert (answer.member_id, answer.error) == ("k1", ErrorCode.NONE)
+    assert group(log).members.keys() == {"k2"}
+    unknown = [Leaver("k9"), Leaver("", "j"), Leaver("k9", "i")]
+    assert {each.error for each in log.leave(*unknown)} == {ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 def test_the_protocols_of_a_classic_member_must_fit_the_others(log: GroupLog) -> None:
