@@ -3,7 +3,7 @@
 `@name` stands for the fields of the schema referred to by that name; `!` is a mistake.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.registry.language import Incompatibility, InvalidSchema, ParsedSchema
@@ -51,7 +51,7 @@ class TinyLanguage:
         ]
 
 
-def _words(text: str, known: Mapping[str, list[str]]):
+def _words(text: str, known: Mapping[str, list[str]]) -> Iterator[str]:
     for word in text.split():
         if "!" in word:
             raise InvalidSchema(f"{word} is a mistake")
