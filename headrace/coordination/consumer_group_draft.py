@@ -42,7 +42,7 @@ _HASH_BYTES = 8
 
 
 class TopicCatalog(Protocol):
-    """The topics there are; `version` changes whenever they do."""
+    """The topics there are, and what groups set for themselves; `version` changes with them."""
 
     @property
     def version(self) -> int: ...
@@ -50,6 +50,8 @@ class TopicCatalog(Protocol):
     def topics(self) -> Mapping[str, Topic]: ...
 
     def find(self, topic_id: UUID) -> Topic | None: ...
+
+    def configs_of(self, resource_type: int, name: str) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)

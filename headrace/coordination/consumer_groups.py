@@ -8,7 +8,9 @@ Invariants, after any history:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
 from headrace.coordination import consumer_group_classic as classic
@@ -39,6 +41,7 @@ from headrace.coordination.groups import GroupDecision, Groups
 from headrace.coordination.join import JoinRequest
 from headrace.coordination.leave import Leaver, LeaverAnswer
 from headrace.coordination.machine import Decision
+from headrace.coordination.metadata_records import GROUP_RESOURCE
 from headrace.coordination.rebalance import (
     Answer,
     JoinAnswer,
@@ -61,6 +64,17 @@ class NoTopics:
 
     def find(self, topic_id: UUID) -> Topic | None:
         return None
+
+    def configs_of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        return {}
+
+
+OVERRIDES = {
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "consumer.assignment.interval.ms": "assignment_interval_ms",
+}
+"""What a group may set for itself, checked when it is set."""
 
 
 class ConsumerGroups:
@@ -98,7 +112,7 @@ class ConsumerGroups:
         return answer, Decision(tuple(draft.records), tuple(answers))
 
     def _leave(self, request: HeartbeatRequest, now: Now) -> tuple[HeartbeatAnswer, GroupDecision]:
-        draft = Draft(self.existing(request.group_id), self._around(now))
+        draft = self._draft(request.group_id, now)
         member = leaver(draft, request)
         answer = HeartbeatAnswer(request.member_id, request.member_epoch)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
@@ -109,7 +123,7 @@ class ConsumerGroups:
     # Decisions about members of the classic protocol.
 
     def join(self, request: JoinRequest, ticket: int, now: Now) -> GroupDecision:
-        draft = Draft(self.existing(request.group_id), self._around(now))
+        draft = self._draft(request.group_id, now)
         try:
             self._check_classic_join(request)
             joined = classic.join(draft, request, self._topics_changed, self._is_downgrade)
@@ -125,7 +139,7 @@ class ConsumerGroups:
         return Decision(decision.records, (*decision.effects, answer))
 
     def sync(self, request: SyncRequest, ticket: int, now: Now) -> GroupDecision:
-        draft = Draft(self.existing(request.group_id), self._around(now))
+        draft = self._draft(request.group_id, now)
         try:
             answer = classic.sync(draft, request)
         except KafkaError as refusal:
@@ -135,7 +149,7 @@ class ConsumerGroups:
     def classic_heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> ErrorCode:
-        draft = Draft(self.existing(group_id), self._around(now))
+        draft = self._draft(group_id, now)
         try:
             return classic.heartbeat(draft, member_id, instance_id, generation)
         except KafkaError as refusal:
@@ -144,7 +158,7 @@ class ConsumerGroups:
     def classic_leave(
         self, group_id: str, leavers: Sequence[Leaver], now: Now
     ) -> tuple[tuple[LeaverAnswer, ...], GroupDecision]:
-        draft = Draft(self.existing(group_id), self._around(now))
+        draft = self._draft(group_id, now)
         answers: list[LeaverAnswer] = []
         gone: dict[str, None] = {}
         for each in leavers:
@@ -168,15 +182,14 @@ class ConsumerGroups:
             return _NOTHING
         if timer.kind is TimerKind.REVOCATION and not _is_revoking(member):
             return _NOTHING
-        return self._fence(Draft(group, self._around(now)), [timer.member_id])
+        return self._fence(Draft(group, self._around(timer.group_id, now)), [timer.member_id])
 
     def start(self, now: Now) -> None:
         """After a load: members have one session timeout to show that they live."""
-        around = self._around(now)
         for group in self._groups:
             if not isinstance(group, ConsumerGroup):
                 continue
-            draft = Draft(group, around)
+            draft = Draft(group, self._around(group.group_id, now))
             for member in group.members.values():
                 draft.extend_session(member)
                 if _is_revoking(member):
@@ -205,12 +218,23 @@ class ConsumerGroups:
 
     # The parts.
 
-    def _around(self, now: Now) -> Surroundings:
-        return Surroundings(self._topics(), self._limits, self._groups.deadlines, now)
+    def _around(self, group_id: str, now: Now) -> Surroundings:
+        catalog = self._topics()
+        configs = catalog.configs_of(GROUP_RESOURCE, group_id)
+        limits = self._limits
+        if configs:
+            own = {
+                OVERRIDES[name]: int(configs[name]) for name in OVERRIDES.keys() & configs.keys()
+            }
+            limits = replace(limits, **own)
+        return Surroundings(catalog, limits, self._groups.deadlines, now)
+
+    def _draft(self, group_id: str, now: Now) -> Draft:
+        return Draft(self.existing(group_id), self._around(group_id, now))
 
     def _joined(self, group_id: str, now: Now, *, create: bool) -> tuple[Draft, Sequence[Answer]]:
         """The group to join: there, new, or made of an empty or a live classic one."""
-        group, around = self._groups.find(group_id), self._around(now)
+        group, around = self._groups.find(group_id), self._around(group_id, now)
         if group is None and not create:
             reason = f"Consumer group {group_id} not found."
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason)

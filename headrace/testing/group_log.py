@@ -14,6 +14,7 @@ from headrace.coordination.group_records import GroupCodec, GroupRecord
 from headrace.coordination.groups import GroupDecision
 from headrace.coordination.join import JoinRequest
 from headrace.coordination.leave import Leaver, LeaverAnswer
+from headrace.coordination.metadata_records import GROUP_RESOURCE
 from headrace.coordination.offsets import OffsetDecision, Outcome
 from headrace.coordination.rebalance import Answer, JoinAnswer, SyncAnswer
 from headrace.coordination.sync import SyncRequest
@@ -62,6 +63,7 @@ class FakeTopics:
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.version = 0
 
     def put(self, name: str, partitions: int) -> UUID:
@@ -78,6 +80,9 @@ class FakeTopics:
 
     def find(self, topic_id: UUID) -> Topic | None:
         return next((each for each in self.topics.values() if each.topic_id == topic_id), None)
+
+    def configs_of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        return self.group_configs.get(name, {}) if resource_type == GROUP_RESOURCE else {}
 
 
 class _Transaction:

@@ -212,6 +212,21 @@ def test_a_member_that_does_not_revoke_in_time_is_fenced(log: GroupLog) -> None:
     assert group(log).members.keys() == {"m2"}
 
 
+def test_a_group_may_have_timeouts_of_its_own(log: GroupLog) -> None:
+    log.topics.group_configs["g"] = {
+        "consumer.session.timeout.ms": "50000",
+        "consumer.heartbeat.interval.ms": "7000",
+        "consumer.assignment.interval.ms": "3000",
+    }
+    assert join(log, "m1").heartbeat_interval_ms == 7000
+    log.advance(2999)
+    assert join(log, "m2").member_epoch == 2
+    log.advance(SESSION_MS + 1)
+    assert group(log).members.keys() == {"m1", "m2"}
+    log.advance(2000)
+    assert group(log).members.keys() == {"m2"}
+
+
 def test_a_restart_gives_every_member_a_new_session(log: GroupLog) -> None:
     two_members(log)
     log.advance(SESSION_MS - 1)
