@@ -223,7 +223,7 @@ class ConsumerGroups:
         configs = catalog.configs_of(GROUP_RESOURCE, group_id)
         limits = self._limits
         if configs:
-            own = {
+            own: dict[str, Any] = {
                 OVERRIDES[name]: int(configs[name]) for name in OVERRIDES.keys() & configs.keys()
             }
             limits = replace(limits, **own)
