@@ -33,7 +33,7 @@ AT_ONCE = 16
 MAX_RETRY_MS = 3_600_000
 MAX_DOUBLINGS = 16
 # What the worker yields to everything else on the machine.
-NICENESS = 10
+NICENESS = 5
 REPLY_BYTES = 1 << 20
 
 

@@ -113,6 +113,8 @@ class Flusher:
             except OSError as failure:
                 error = failure
             self._done.append((partition, ticket, error))
+            # An idle thread must not keep a file open that is deleted meanwhile.
+            del job, partition, ticket
             if self._told:
                 continue
             # One call wakes the loop for every sync that ends before it looks: without

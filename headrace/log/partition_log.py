@@ -368,6 +368,7 @@ class PartitionLog:
                 self._files.filesystem, self.directory, segment.base_offset
             )
             self._history.aborted.forget(segment)
+            _release(segment)
             del self.segments[0], self._bases[0]
         return moved
 
@@ -391,6 +392,7 @@ class PartitionLog:
         self.segments[at:end], self._bases[at:end] = [segment], [bases[0]]
         for replaced in old:
             self._history.aborted.forget(replaced)
+            _release(replaced)
         return moved
 
     def checkpoint(self) -> None:
@@ -415,6 +417,10 @@ class PartitionLog:
                 ticket.sync()
                 self.synced(ticket)
         for segment in self.segments:
-            segment.give_up()
-            segment.indexes.by_offset.give_up()
-            segment.indexes.by_time.give_up()
+            _release(segment)
+
+
+def _release(segment: Segment) -> None:
+    """Hold none of its files open: a removed file takes up the disk for as long as one does."""
+    for holder in (segment, segment.indexes.by_offset, segment.indexes.by_time):
+        holder.give_up()

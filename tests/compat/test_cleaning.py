@@ -142,6 +142,17 @@ def test_a_new_reader_builds_the_whole_state_from_the_compacted_log_and_follows_
         assert snapshot(broker.bootstrap) == state
 
 
+def test_what_was_dropped_no_longer_takes_up_the_disk() -> None:
+    with BrokerProcess(EAGER) as broker:
+        create(broker.bootstrap, "compact")
+        fill(broker.bootstrap, 6_000)
+        snapshot(broker.bootstrap)
+        until(lambda: cleaned(broker.data_dir, TOPIC) == 6_000, "all of it is compacted")
+        until(lambda: size(broker.data_dir) < 200_000, "the files are gone")
+        held = [path.readlink() for path in Path(f"/proc/{broker.pid}/fd").iterdir()]
+        assert not [path for path in held if TOPIC in str(path) and "(deleted)" in str(path)]
+
+
 def test_readers_and_writers_notice_nothing_of_compaction() -> None:
     with LocalBroker(settings=EAGER) as broker:
         create(broker.bootstrap, "compact", **{"max.compaction.lag.ms": "100"})
