@@ -10,7 +10,7 @@ from uuid import UUID
 
 from headrace.broker.group_settings import EARLIEST, GroupSettings, duration_ms, resolve
 from headrace.broker.partitions import Partition
-from headrace.broker.share_sessions import SessionKey, ShareSession, ShareSessions, TopicPartition
+from headrace.broker.share_sessions import SessionKey, ShareSession, ShareSessions
 from headrace.broker.share_shard import ShareShard
 from headrace.coordination.group import ShareGroupLimits
 from headrace.coordination.metadata_records import GROUP_RESOURCE
@@ -85,10 +85,6 @@ class ShareCoordinator:
         await self.ready()
         return self._shards[_index_of(key, len(self._shards))]
 
-    def loaded_shard_of(self, key: SharePartitionKey) -> ShareShard:
-        """For those who were here before."""
-        return self._shards[_index_of(key, len(self._shards))]
-
     async def ready(self) -> None:
         """Make the topic, if this is the first share group."""
         if self._shards:
@@ -151,7 +147,7 @@ class ShareCoordinator:
 
     async def _make_states(self, group_id: str, answer: ShareHeartbeatAnswer) -> None:
         stateless = answer.stateless or {}
-        for key in _keys(group_id, stateless):
+        for key in state_keys(group_id, stateless):
             await self.initialize(key, answer.state_epoch, UNINITIALIZED)
         shard = await self._broker.groups.shard_of(group_id)
         await shard.run(lambda machine: machine.shares.state_made(group_id, stateless))
@@ -201,6 +197,11 @@ class ShareCoordinator:
             await shard.run(lambda machine, key=key: machine.delete([key]))  # type: ignore[misc]
 
     async def topics_deleted(self, topic_ids: Sequence[UUID]) -> None:
+        """Their states go; without __share_group_state there are none at all."""
+        if SHARE_GROUP_STATE not in self._broker.catalog.topics:
+            shards, self._shards = self._shards, ()
+            for shard in shards:
+                shard.close()
         for shard in self._shards:
             if shard.loaded.is_set():
                 await shard.run(lambda machine: machine.delete_topics(topic_ids))
@@ -277,23 +278,13 @@ class ShareCoordinator:
                 self._broker.partitions.get(SHARE_GROUP_STATE, index).log.delete_records(before)
 
 
-def _keys(group_id: str, topics: Mapping[UUID, StateTopic]) -> list[SharePartitionKey]:
+def state_keys(group_id: str, topics: Mapping[UUID, StateTopic]) -> list[SharePartitionKey]:
+    """The share partitions of a group's topics."""
     return [
         SharePartitionKey(group_id, topic_id, partition)
         for topic_id, topic in topics.items()
         for partition in sorted(topic.partitions)
     ]
-
-
-def state_keys(group_id: str, topics: Mapping[UUID, StateTopic]) -> list[SharePartitionKey]:
-    """The share partitions of a group's topics."""
-    return _keys(group_id, topics)
-
-
-def session_partitions(
-    topics: Iterable[tuple[UUID, Iterable[int]]],
-) -> list[TopicPartition]:
-    return [TopicPartition(topic_id, each) for topic_id, found in topics for each in found]
 
 
 async def _load(shards: Sequence[ShareShard]) -> None:

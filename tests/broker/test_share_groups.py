@@ -540,3 +540,33 @@ async def test_records_deleted_from_the_log_are_not_waited_for():
         await ann.fetch(max_records=2)
         broker.partitions.get("orders", 0).log.delete_records(3)
         assert await ann.fetch() == [(3, 4, 1)]
+
+
+@virtually
+async def test_without_the_topic_of_states_groups_begin_again():
+    async with new_broker(records=2) as broker:
+        ann = Client(broker)
+        await ann.fetch()
+        await ann.acknowledge((0, 0, [ACCEPT]))
+        topic = Message(name="__share_group_state", topic_id=UUID(int=0))
+        await ann.ask("delete_topics", topics=[topic], topic_names=[], timeout_ms=1000)
+        assert await Client(broker, "bob", 2).fetch() == [(0, 1, 1)]
+
+
+@virtually
+async def test_an_acknowledgement_that_cannot_be_written_changes_nothing():
+    async with new_broker(records=2) as broker:
+        ann = Client(broker)
+        await ann.fetch()
+        journal = broker.partitions.get("__share_group_state", 0)
+        written, journal.log.append = journal.log.append, _full
+        try:
+            code = await ann.acknowledge((0, 0, [ACCEPT]))
+        finally:
+            journal.log.append = written
+        assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await ann.acknowledge((0, 1, [ACCEPT])) == ErrorCode.NONE
+
+
+def _full(*_: object, **__: object) -> None:
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
