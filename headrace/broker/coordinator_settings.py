@@ -15,6 +15,13 @@ from headrace.settings import (
     settings,
 )
 
+# Kafka takes the name of an assignor or of its class; these two come with it.
+ASSIGNORS = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
 POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
 
 # What a group may set lies between two bounds, and the default lies there too.
@@ -136,6 +143,7 @@ class CoordinatorSettings(ShareSettings):
             "uniform",
             "range",
         ),
+        check=list_of(*ASSIGNORS),
         doc="Assignors offered to groups of the consumer protocol, the default first.",
     )
     group_consumer_migration_policy: str = setting(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.broker.coordinator_settings import ASSIGNORS
 from headrace.broker.group_shard import GroupShard, Spawn
 from headrace.broker.shard import Journal, Producer
 from headrace.clock import Clock
@@ -318,7 +319,7 @@ def group_coordinator(broker: "Broker") -> GroupCoordinator:
             assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
             regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
             max_size=settings.group_consumer_max_size,
-            assignors=settings.group_consumer_assignors,
+            assignors=tuple(ASSIGNORS[each] for each in settings.group_consumer_assignors),
             migration_policy=MigrationPolicy(settings.group_consumer_migration_policy.lower()),
         ),
     )

@@ -140,10 +140,12 @@ class ConsumerGroup:
                 "OffsetCommit version 9 or above must be used by members using the consumer "
                 "group protocol",
             )
-        if committer.generation > member.epoch:
-            raise _stale(member, f"epoch {committer.generation} is newer than {member.epoch}")
-        if committer.generation < member.epoch:
-            _check_partition_epochs(member, committer.generation, offsets)
+        try:
+            _check_epochs(member, committer.generation, offsets)
+        except KafkaError as refusal:
+            # TxnOffsetCommit is older than epochs, so it has no code of theirs.
+            code = ErrorCode.ILLEGAL_GENERATION if committer.transactional else refusal.code
+            raise KafkaError(code, refusal.message) from refusal
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
@@ -339,10 +341,14 @@ def _stale(member: ConsumerMember, reason: str) -> KafkaError:
     return KafkaError(code, reason)
 
 
-def _check_partition_epochs(
+def _check_epochs(
     member: ConsumerMember, epoch: int, offsets: Iterable[CommittedPartition]
 ) -> None:
     """A late commit counts for what the member has owned since then without a break (KIP-1251)."""
+    if epoch == member.epoch:
+        return
+    if epoch > member.epoch:
+        raise _stale(member, f"epoch {epoch} is newer than {member.epoch}")
     for each in offsets:
         since = member.epoch_of(each.topic_id, each.partition)
         if since is None or epoch < since:

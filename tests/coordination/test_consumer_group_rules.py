@@ -417,6 +417,18 @@ def test_a_late_commit_counts_for_what_was_owned_all_along(log: GroupLog) -> Non
     assert set(log.machine.offsets.snapshot()["g"]) == {("t", 0), ("t", 1)}
 
 
+def test_a_transaction_from_the_wrong_epoch_is_told_so_in_words_it_knows(log: GroupLog) -> None:
+    two_members(log)
+    offsets = [OffsetToCommit("t", 3, 5, topic_id=topic_id(log))]
+    for member_id, epoch in (("m1", 4), ("m1", 2)):
+        committer = Committer("g", member_id, generation=epoch, transactional=True)
+        with pytest.raises(KafkaError) as raised:
+            log.machine.offsets.commit_transactional(committer, offsets, log.now)
+        assert raised.value.code is ErrorCode.ILLEGAL_GENERATION
+    anonymous = Committer("g", transactional=True)
+    log.commit(log.machine.offsets.commit_transactional(anonymous, offsets, log.now), 7)
+
+
 def test_a_client_without_epochs_may_not_commit_for_a_member_that_has_one(log: GroupLog) -> None:
     join(log, "m1")
     with pytest.raises(KafkaError) as raised:
