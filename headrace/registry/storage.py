@@ -179,13 +179,14 @@ class Writer:
         for record in records:
             key, value = encode(record)
             producer.send(self._topic, NewRecord(value, key, partition=0), outcomes.append)
-        left = producer.flush(WRITE_LIMIT_S)
-        for outcome in outcomes:
-            if isinstance(outcome, HeadraceError):
-                raise outcome
-        if left:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{left} records were not acknowledged")
-        producer.commit_transaction(WRITE_LIMIT_S)
+        try:
+            # Not flushed first: confluent-kafka's flush, told of a fence, raises what no
+            # `except` catches, and committing waits for every record anyway.
+            producer.commit_transaction(WRITE_LIMIT_S)
+        except HeadraceError as error:
+            refusals = (each for each in outcomes if isinstance(each, HeadraceError))
+            # What was wrong with a record says more than that the transaction failed.
+            raise next(refusals, error) from error
         return max(each.offset for each in outcomes if isinstance(each, Delivered))
 
 

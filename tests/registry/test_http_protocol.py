@@ -1,6 +1,7 @@
 """Content types, bad bodies, unknown paths, users: the API beneath its nouns."""
 
 import json
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -128,11 +129,12 @@ def test_the_quick_answer_is_the_usual_one_and_never_stale(api: Api) -> None:
             assert answer is not None
             start, _, body = answer.partition(b"\r\n\r\n")
             plain, _, query = path.partition("?")
-            usual = api.ask("GET", plain, None, dict(p.split("=") for p in query.split("&") if p))
+            fields: dict[str, object] = {k: v[0] for k, v in parse_qs(query).items()}
+            usual = api.ask("GET", plain, None, fields)
             assert json.loads(body) == usual.content
             assert b"content-type: application/json" in start
             assert f"content-length: {len(body)}".encode() in start
-    assert b'"maxId":1' in answer
+    assert b'"maxId":1' in (answer or b"")
     api.register("b", "y")
     answer = api.application.quick(head("/schemas/ids/1?subject=a&fetchMaxId=true"))
     assert answer is not None
