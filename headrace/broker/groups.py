@@ -160,10 +160,15 @@ class GroupCoordinator:
     async def commit(
         self, committer: Committer, offsets: Sequence[OffsetToCommit], retention_ms: int
     ) -> tuple[ErrorCode, ...]:
-        shard = await self.shard_of(committer.group_id)
+        shards = self._shards
+        if shards:
+            shard = shards[_index_of(committer.group_id, len(shards))]
+        else:
+            shard = await self.shard_of(committer.group_id)
+        now = shard.now()
         return await shard.run_outcome(
             lambda machine: machine.offsets.commit(
-                committer, offsets, shard.now(), retention_ms=retention_ms
+                committer, offsets, now, retention_ms=retention_ms
             ),
         )
 

@@ -1,7 +1,7 @@
 """One state machine driven over one internal partition: decide, append, replay, wait, answer."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headrace.clock import Clock
@@ -103,7 +103,9 @@ class Journal(Protocol):
 
     def append(self, records: bytearray, *, origin: Origin) -> object: ...
 
-    async def wait_durable(self, next_offset: int) -> None: ...
+    def durable(self, next_offset: int) -> Awaitable[None] | None:
+        """None if everything below the offset is on stable storage, else what says when."""
+        ...
 
 
 class Shard(Generic[M, R]):
@@ -187,17 +189,25 @@ class Shard(Generic[M, R]):
 
     def write(self, records: Sequence[R], producer: Producer | None = None) -> None:
         """Append and replay what was decided; no await may lie between."""
-        if records:
-            self._append(self._encoded(records, producer))
-            _replay(self.machine, records, producer)
+        if not records:
+            return
+        if len(records) == 1:
+            self._append(self._single(records[0], producer))
+        else:
+            for batch in self._encoded(records, producer):
+                self._append(batch)
+        self._end_offset = self._partition.log.log_end_offset
+        _replay(self.machine, records, producer)
 
     async def durable(self, next_offset: int | None = None) -> None:
         """Everything applied so far, or below an offset, is on stable storage."""
         # Wait even with nothing appended: the answer may rest on an unsynced record.
         if next_offset is None:
             next_offset = self._partition.log.log_end_offset
-        with self._refusing:
-            await self._partition.wait_durable(next_offset)
+        waiting = self._partition.durable(next_offset)
+        if waiting is not None:
+            with self._refusing:
+                await waiting
 
     async def write_marker(
         self, producer: Producer, *, committed: bool, coordinator_epoch: int
@@ -211,7 +221,8 @@ class Shard(Generic[M, R]):
             coordinator_epoch=coordinator_epoch,
             timestamp=self._clock.now_ms(),
         )
-        self._append([marker])
+        self._append(marker)
+        self._end_offset = self._partition.log.log_end_offset
         machine = _transactional(self.machine)
         if machine is not None:
             machine.replay_marker(producer, committed=committed)
@@ -221,20 +232,15 @@ class Shard(Generic[M, R]):
     def _name(self) -> str:
         return self._partition.log.name
 
-    def _append(self, encoded: Iterable[bytearray]) -> None:
+    def _append(self, batch: bytearray) -> None:
         with self._refusing:
-            for batch in encoded:
-                self._partition.append(batch, origin=Origin.COORDINATOR)
-        self._end_offset = self._partition.log.log_end_offset
+            self._partition.append(batch, origin=Origin.COORDINATOR)
 
-    def _encoded(self, records: Sequence[R], producer: Producer | None) -> Iterable[bytearray]:
-        if len(records) == 1:
-            key, value = self._codec.encode(records[0])
-            now_ms = self._clock.now_ms()
-            return (write_one(key, value, now_ms, producer),)
-        return self._batched(records, producer)
+    def _single(self, record: R, producer: Producer | None) -> bytearray:
+        key, value = self._codec.encode(record)
+        return write_one(key, value, self._clock.now_ms(), producer)
 
-    def _batched(self, records: Sequence[R], producer: Producer | None) -> Iterator[bytearray]:
+    def _encoded(self, records: Sequence[R], producer: Producer | None) -> Iterator[bytearray]:
         limit = self._partition.settings.max_message_bytes
         now_ms = self._clock.now_ms()
         chunk: list[Record] = []

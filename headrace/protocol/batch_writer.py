@@ -1,6 +1,7 @@
 """Record batches written: of records, and of transaction markers."""
 
 from collections.abc import Iterable
+from struct import Struct
 
 from crc32c import crc32c
 
@@ -26,6 +27,10 @@ from headrace.protocol.batch_layout import (
 )
 from headrace.protocol.compression import compress
 from headrace.protocol.primitives import Buffer, varint, varlong
+
+# The header as HEADER has it, before and after the end of its checksum.
+_UNCHECKED = Struct(">qiibI")
+_CHECKED = Struct(">hiqqqhii")
 
 
 def write_batch(  # noqa: PLR0913 - each argument is one field of the header
@@ -86,15 +91,18 @@ def write_one(
             b"\x00",
         )
     )
-    length = varint(len(body))
-    size = HEADER_BYTES + len(length) + len(body) - LENGTH_OVERHEAD
     attributes = TRANSACTIONAL_FLAG if transaction else 0
     producer_id, epoch = transaction or (NO_PRODUCER_ID, -1)
-    head = HEADER.pack(
-        0, size, -1, MAGIC, 0, attributes, 0, timestamp, timestamp, producer_id, epoch, -1, 1
+    checked = b"".join(
+        (
+            _CHECKED.pack(attributes, 0, timestamp, timestamp, producer_id, epoch, -1, 1),
+            varint(len(body)),
+            body,
+        )
     )
-    batch = bytearray().join((head, length, body))
-    CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+    # The checksum of bytes takes a third of the time that a slice of a view does.
+    batch = bytearray(_UNCHECKED.pack(0, len(checked) + 9, -1, MAGIC, crc32c(checked)))
+    batch += checked
     return batch
 
 

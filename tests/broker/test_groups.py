@@ -77,7 +77,10 @@ class MemoryJournal:
         self.log.written.append(bytes(records))
         self.log.log_end_offset = next(batches(records)).next_offset
 
-    async def wait_durable(self, next_offset: int) -> None:
+    def durable(self, next_offset: int) -> Coroutine[Any, Any, None]:
+        return self._durable(next_offset)
+
+    async def _durable(self, next_offset: int) -> None:
         if next_offset <= self.synced:
             return
         await asyncio.sleep(self.sync_s)

@@ -1,6 +1,8 @@
 import asyncio
 import functools
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -75,7 +77,10 @@ class MemoryPartition:
         self.log.written.append(bytes(records))
         self.log.log_end_offset = next(batches(records)).next_offset
 
-    async def wait_durable(self, next_offset: int) -> None:
+    def durable(self, next_offset: int) -> Coroutine[Any, Any, None]:
+        return self._durable(next_offset)
+
+    async def _durable(self, next_offset: int) -> None:
         self.waited_for.append(next_offset)
         await asyncio.sleep(0)
         if self.fail_sync:
