@@ -49,7 +49,7 @@ def look(log: Partition, share: SharePartition, appetite: Appetite, *, min_one: 
     """Enough batches for the appetite, if there are; the first is whole even if it is too large."""
     offer = Offer()
     found = 0
-    room = appetite.max_record_locks - share.in_flight
+    room = share.room(appetite.max_record_locks)
     for batch, part, is_aborted in _batches(log, share, appetite, min_one=min_one):
         if is_aborted:
             offer.aborted.append(batch)

@@ -30,6 +30,10 @@ from headrace.errors import ErrorCode, KafkaError
 UNINITIALIZED = UNKNOWN
 """The start offset of a share partition that nobody has read yet."""
 
+MAX_RUNS = 10_000
+"""How many ranges of records may differ before the oldest is done with: a snapshot names them all,
+and must fit one record of its log."""
+
 
 class DeliveryState(IntEnum):
     """What a record is to the group, with Kafka's numbers; 1 is acquired and is never stored."""
@@ -125,6 +129,12 @@ class SharePartition:
     def in_flight(self) -> int:
         """How many records lie between the start and the end and are not done with."""
         return self.end_offset - self.start_offset + 1 - self.complete_count
+
+    def room(self, max_record_locks: int) -> int:
+        """How many records past the end may be given."""
+        if len(self.settled) + len(self.locks) >= MAX_RUNS:
+            return 0
+        return max_record_locks - self.in_flight
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -47,7 +47,7 @@ class _Taking:
         self._partition = partition
         self._wanted = wanted
         self._end_offset = partition.end_offset
-        self._room = limits.max_record_locks - partition.in_flight
+        self._room = partition.room(limits.max_record_locks)
         self._limit = limits.delivery_count_limit
         self._careful_from = max(FEWEST_DELIVERIES_BEFORE_CARE, (self._limit + 1) // 2)
         self._count = 0

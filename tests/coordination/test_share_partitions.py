@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.coordination import share_partition
 from headrace.coordination.group import Now
 from headrace.coordination.share_partition import (
     AcknowledgementBatch,
@@ -273,6 +274,20 @@ def test_no_more_records_are_in_flight_than_the_group_may_lock():
     assert group.acquire("bob", batches, Wanted("bob", 100)) == []
     group.acknowledge("ann", 0, 3, [ACCEPT])
     assert group.acquire("bob", batches, Wanted("bob", 100)) == [AcquiredRecords(12, 15, 1)]
+
+
+def test_a_group_stuck_at_one_record_is_given_only_so_many_others(monkeypatch):
+    monkeypatch.setattr(share_partition, "MAX_RUNS", 6)
+    group = Group()
+    batches = [BatchRange(each, each) for each in range(END)]
+    for offset in range(END):
+        if not group.acquire("ann", batches, Wanted("ann", 1)):
+            break
+        if offset:
+            group.acknowledge("ann", offset, offset, [ACCEPT if offset % 2 else REJECT])
+    assert offset == 6
+    group.acknowledge("ann", 0, 0, [ACCEPT])
+    assert group.acquire("ann", batches, Wanted("ann", 1)) == [AcquiredRecords(6, 6, 1)]
 
 
 def test_a_record_on_its_last_delivery_comes_alone():
