@@ -2,7 +2,6 @@
 
 import base64
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from headrace.registry import configs, contracts
 from headrace.registry.configs import Config, Mode
 from headrace.registry.language import Reference
 from headrace.registry.refusals import Refused
-from headrace.registry.schema import AVRO, Schema, SchemaVersion, references_json
+from headrace.registry.schema import AVRO, Schema, SchemaVersion, dashed, references_json
 
 SCHEMA_MAGICS = (0, 1)
 TENANT = "default"
@@ -161,7 +160,7 @@ def _schema_record(
         contracts.rule_set(content.get("ruleSet")),
     )
     md5 = content.get("md5")
-    guid = str(uuid.UUID(bytes=base64.b64decode(md5))) if md5 else schema.guid
+    guid = dashed(base64.b64decode(md5).hex()) if md5 else schema.guid
     deleted = bool(content.get("deleted", False))
     schema_id = _number(content["id"])
     return SchemaRecord(
@@ -206,8 +205,9 @@ def _json(*objects: Mapping[str, Any]) -> bytes:
 
 def _object(text: bytes | None, name: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text or b"")
-    except ValueError as error:
+        # As a string: of bytes json would first guess the encoding.
+        found = json.loads((text or b"").decode())
+    except (ValueError, RecursionError) as error:
         raise BadRecord(f"its {name} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadRecord(f"its {name} is not a JSON object")

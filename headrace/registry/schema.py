@@ -1,7 +1,6 @@
 """A schema as it is registered: its content, its identity, and its place under a subject."""
 
 import hashlib
-import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +31,7 @@ class Schema:
             digest.update(reference.version.to_bytes(4, "big", signed=True))
         digest.update(contracts.metadata_hash(self.metadata))
         digest.update(contracts.rules_hash(self.rule_set))
-        return str(uuid.UUID(bytes=digest.digest()))
+        return dashed(digest.hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,11 @@ class SchemaVersion:
 
     def soft_deleted(self) -> "SchemaVersion":
         return replace(self, deleted=True)
+
+
+def dashed(digits: str) -> str:
+    """32 hexadecimal digits as a UUID is written."""
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def references_json(references: tuple[Reference, ...]) -> list[dict[str, Any]]:

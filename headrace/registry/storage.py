@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.client.admin import Admin, ConfigKind, NewTopic
-from headrace.client.consumer import OFFSET_BEGINNING, Consumer, EndReached, Received
+from headrace.client.consumer import Consumer, EndReached, Received
 from headrace.client.librdkafka import TopicPartition
 from headrace.client.producer import Delivered, NewRecord, Producer
 from headrace.errors import ErrorCode, HeadraceError, KafkaError, StartRefused
@@ -82,7 +82,9 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="schemas-reader", daemon=True)
         # The offset after the last record replayed, and after the last one read.
         self.position = 0
-        self._read_to = OFFSET_BEGINNING
+        # Not "the beginning", of which librdkafka asks the broker, after half a second: an offset
+        # that compaction has taken away leads to the next one that is there.
+        self._read_to = 0
 
     def start(self) -> None:
         self._thread.start()

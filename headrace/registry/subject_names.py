@@ -43,6 +43,8 @@ def normalized(text: str) -> str:
 
 
 def context_of(subject: str) -> str:
+    if not subject.startswith(":"):
+        return DEFAULT_CONTEXT
     return SubjectName.parse(subject).context
 
 

@@ -226,7 +226,10 @@ class Subjects:
                 self._remove(each.subject, each.version)
 
     def _put(self, value: SchemaVersion) -> None:
-        context = self._by_context.setdefault(context_of(value.subject), _Context())
+        name = context_of(value.subject)
+        context = self._by_context.get(name)
+        if context is None:
+            context = self._by_context[name] = _Context()
         holder = self._any_place(context, value.schema_id)
         if holder is not None and holder.schema.text != value.schema.text:
             raise RejectedRecord(
@@ -245,8 +248,7 @@ class Subjects:
         context.max_id = max(context.max_id, value.schema_id)
         for reference in value.schema.references:
             place = _referred(value.subject, reference)
-            referrer = (context_of(value.subject), value.schema_id)
-            self._referrers.setdefault(place, set()).add(referrer)
+            self._referrers.setdefault(place, set()).add((name, value.schema_id))
 
     def _remove(self, subject: str, number: int) -> None:
         versions = self._subjects.get(subject, {})
