@@ -56,6 +56,7 @@ class Plan:
     upper_bound: int
     aborted: tuple[AbortedTxn, ...]
     last_records: dict[int, LastRecord]
+    latest_epoch: int
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -163,6 +164,7 @@ def plan(found: Cleanable, *, now_ms: int, limits: Limits) -> Plan:
         upper_bound=found.upper_bound,
         aborted=tuple(log.aborted(0, found.upper_bound)),
         last_records=dict(_last_records(log.producers)),
+        latest_epoch=log.leader_epochs.latest,
         now_ms=now_ms,
         delete_retention_ms=settings.delete_retention_ms,
         segment_bytes=settings.roll_bytes,

@@ -74,7 +74,11 @@ class Compaction:
     # The keys
 
     def _note_keys(self) -> None:
-        plan, transactions = self._plan, Transactions(self._plan.aborted)
+        plan = self._plan
+        # Those whose marker lies before would never be seen to end.
+        transactions = Transactions(
+            entry for entry in plan.aborted if entry.last_offset >= plan.first_dirty
+        )
         for source in plan.sources:
             if source.next_offset <= plan.first_dirty:
                 continue
@@ -226,10 +230,17 @@ class Compaction:
         file = self._filesystem.open(join(self._plan.directory, file_name(source.base_offset)))
         read_bytes = self._plan.limits.io_buffer_bytes
         throttled = 0
+        expected, epoch = source.base_offset, -1
         try:
             for position, batch in whole_batches(file, 0, source.size, chunk_bytes=read_bytes):
                 if not batch.crc_valid():
                     raise Damaged(position, "the checksum does not match")
+                # The two fields that the checksum leaves out: both only ever grow.
+                if not expected <= batch.base_offset <= batch.last_offset < source.next_offset:
+                    raise Damaged(position, f"base offset {batch.base_offset} is out of place")
+                if not epoch <= batch.partition_leader_epoch <= self._plan.latest_epoch:
+                    raise Damaged(position, f"leader epoch {batch.partition_leader_epoch}")
+                expected, epoch = batch.next_offset, batch.partition_leader_epoch
                 end = position + batch.size
                 if end - throttled >= read_bytes or end == source.size:
                     self._throttle(end - throttled)

@@ -82,6 +82,7 @@ def end_offset(bootstrap: str) -> int:
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "asks", "log_level": 0}
     )
+    high: int
     _low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), WAIT_S)
     consumer.close()
     return high
@@ -110,7 +111,7 @@ def read(bootstrap: str) -> list[confluent_kafka.Message]:
 
 
 def snapshot(bootstrap: str) -> dict[bytes, bytes]:
-    state = {}
+    state: dict[bytes, bytes] = {}
     for message in read(bootstrap):
         if message.value() is None:
             state.pop(message.key(), None)
@@ -214,10 +215,8 @@ def test_groups_and_transactions_are_the_same_after_their_topics_were_compacted(
                 producer.abort_transaction(WAIT_S)
         committed = [offsets(consumer) for consumer in groups]
         assert committed[0][1] == 59
-        for topic in ("__consumer_offsets", "__transaction_state"):
-            until(
-                lambda topic=topic: cleaned(broker.data_dir, topic) > 200, f"{topic} is compacted"
-            )
+        until(lambda: cleaned(broker.data_dir, "__consumer_offsets") > 200, "it is compacted")
+        until(lambda: cleaned(broker.data_dir, "__transaction_state") > 200, "it is compacted")
         # The markers stay for a day, the offsets they committed were replaced.
         until(lambda: log_bytes(broker.data_dir, "__consumer_offsets") < 12_000, "little is left")
         before = len(read(broker.bootstrap))
@@ -245,7 +244,7 @@ def log_bytes(data_dir: Path, topic: str) -> int:
 
 def workers(broker: BrokerProcess) -> list[psutil.Process]:
     try:
-        return psutil.Process(broker.pid).children(recursive=True)
+        return list(psutil.Process(broker.pid).children(recursive=True))
     except psutil.NoSuchProcess:
         return []
 
@@ -390,7 +389,14 @@ def shapes(directory: Path) -> list[tuple[str, ...]]:
     """Every batch by the fields that compaction must keep or change as Kafka does."""
     logs = sorted(str(path) for path in directory.glob("*.log"))
     dumped = tool("org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(logs))
-    fields = ("baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId")
+    fields: tuple[str, ...] = (
+        "baseOffset",
+        "lastOffset",
+        "count",
+        "baseSequence",
+        "lastSequence",
+        "producerId",
+    )
     fields += ("producerEpoch", "isTransactional", "isControl", "compresscodec", "isvalid")
     found = []
     for line in dumped.splitlines():

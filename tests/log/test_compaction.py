@@ -184,6 +184,20 @@ def test_an_aborted_record_replaces_nothing_and_goes():
     assert (marker, marker, 1) in shape(log)
 
 
+def test_a_transaction_aborted_before_the_dirty_part_says_nothing_of_the_next_one():
+    store, log = new_log()
+    transactional(log, 1, (b"a", b"aborted"))
+    end(log, 1, commit=False)
+    settle(store, log)
+    compact(store, log)
+    append(log, (b"a", b"1"))
+    transactional(log, 1, (b"a", b"2"), sequence=1)
+    end(log, 1, commit=True)
+    settle(store, log)
+    compact(store, log)
+    assert records_of(log) == [(3, b"a", b"2")]
+
+
 def test_the_marker_of_a_transaction_goes_a_while_after_its_records():
     store, log = new_log()
     transactional(log, 1, (b"a", b"1"))
