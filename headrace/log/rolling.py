@@ -43,7 +43,7 @@ class RollRule:
             return True
         if filled > self._index_safe_bytes and active.indexes.is_full(self._index_bytes):
             return True
-        if last.last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+        if last.base_offset + last.last_offset_delta - active.base_offset > MAX_RELATIVE_OFFSET:
             return True
         first = active.rolling_timestamp
         # By the clock only if the records tell no time.

@@ -13,8 +13,10 @@ from headrace.protocol.produce import (
     ProduceRequest,
     RecordError,
     TopicProduced,
+    read_legacy,
     read_produce,
     write_produce,
+    write_produced,
 )
 from tests.protocol import kio_schemas
 from tests.protocol.kio_oracle import few_examples, kio_bytes, random_message
@@ -143,6 +145,36 @@ def test_answers_are_written_as_the_plain_codec_writes_them(version):
         assert read_response(PRODUCE, version, ours).throttle_time_ms == throttle
 
     check()
+
+
+@given(
+    st.integers(3, 8),
+    st.none() | st.text(max_size=9),
+    st.lists(st.lists(st.none() | st.binary(max_size=99), max_size=2), max_size=2),
+    st.data(),
+)
+def test_one_batch_is_read_as_any_number_of_them(version, transactional_id, batches, data):
+    topics = [
+        Message(name="t" * len(rows), partition_data=[Message(index=3, records=r) for r in rows])
+        for rows in batches
+    ]
+    message = Message(transactional_id=transactional_id, acks=1, topic_data=topics)
+    body = write_request(PRODUCE, version, message)
+    end = data.draw(st.sampled_from([len(body), max(len(body) - 1, 0), len(body) // 2]))
+    outcomes = []
+    for read in (read_produce, read_legacy):
+        try:
+            outcomes.append(read(version, memoryview(body), 0, end))
+        except (Malformed, *produce.UNREADABLE):
+            outcomes.append(None)
+    assert outcomes[0] == outcomes[1]
+
+
+@given(st.integers(2, 13), st.text(max_size=200), st.uuids(), answers)
+def test_one_answer_is_written_as_any_number_of_them(version, name, topic_id, answer):
+    for each in (answer, PartitionProduced(*answer[:5])):
+        topics = [TopicProduced(name, topic_id, [each])]
+        assert write_produce(version, topics) == write_produced(version, topics)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
