@@ -61,6 +61,7 @@ def test_only_the_last_record_of_each_key_is_left_at_its_offset():
         append(log, (text[:1].encode(), text.encode()))
     settle(store, log)
     progress = compact(store, log)
+    assert progress is not None
     assert progress.end_offset == 6
     assert records_of(log) == [(3, b"C", b"C1"), (4, b"B", b"B2"), (5, b"A", b"A3")]
     assert (log.log_start_offset, log.log_end_offset) == (0, 6)
