@@ -16,11 +16,18 @@ logger = logging.getLogger(__name__)
 PROTOCOL_TYPE = "sr"
 PROTOCOL = "v0"
 GROUP_KEY = 0
-SESSION_TIMEOUT_MS = 10_000
+# The least that Kafka allows by default: so long a registry that dies may be waited for.
+SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 10_000
 HEARTBEAT_S = 1.0
 RETRY_PAUSE_S = 0.5
 DUPLICATE_URLS = 1
+# The group does not know this member any more: it joins as a new one.
+FORGOTTEN = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +137,20 @@ class Election:
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = answer.member_id
             answer = coordinator.call(Api.JOIN_GROUP, self._joining())
-        if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        if answer.error_code in FORGOTTEN:
             self._member_id = ""
             return None
         refuse(answer.error_code, f"joining group {self._group_id}")
         self._member_id = answer.member_id
-        assignments = self._assignments(answer) if answer.leader == answer.member_id else []
+        assigns = answer.leader == answer.member_id and not answer.skip_assignment
+        assignments = self._assignments(answer) if assigns else []
         synced = coordinator.call(
             Api.SYNC_GROUP,
             Message(
                 group_id=self._group_id,
                 generation_id=answer.generation_id,
                 member_id=self._member_id,
+                group_instance_id=self._identity.url,
                 protocol_type=PROTOCOL_TYPE,
                 protocol_name=PROTOCOL,
                 assignments=assignments,
@@ -161,6 +170,8 @@ class Election:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self._member_id,
+            # One that is killed and started again takes its old place at once (KIP-345).
+            group_instance_id=self._identity.url,
             protocol_type=PROTOCOL_TYPE,
             protocols=[protocol],
         )
@@ -194,14 +205,14 @@ class Election:
             code = coordinator.call(Api.HEARTBEAT, beat).error_code
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 return
-            if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            if code in FORGOTTEN:
                 self._member_id = ""
                 self._tell(None)
                 return
             refuse(code, f"heartbeat to group {self._group_id}")
 
     def _leave(self, coordinator: Connection) -> None:
-        member = Message(member_id=self._member_id)
+        member = Message(member_id=self._member_id, group_instance_id=self._identity.url)
         request = Message(group_id=self._group_id, member_id=self._member_id, members=[member])
         try:
             coordinator.call(Api.LEAVE_GROUP, request)

@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 # Passed on as they came.
 PASSED_HEADERS = ("accept", "authorization", "content-type")
 FORWARD_LIMIT_S = 30.0
-# How long a write waits while nobody is known to lead.
-ELECTION_LIMIT_S = 5.0
+# How long a write waits while nobody is known to lead: longer than a dead leader is waited for.
+ELECTION_LIMIT_S = 10.0
 
 
 class Group:
