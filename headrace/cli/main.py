@@ -1,13 +1,8 @@
 """The entry of the command line: which command lives in which module, and how errors leave."""
 
-import importlib
 import sys
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-
-from headrace import __version__
+from headrace.cli.serve import plain_options, serve
 from headrace.errors import HeadraceError
 
 # Command, its module (which has `app: typer.Typer`) and its line in `headrace --help`. A module
@@ -27,61 +22,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
 EXIT_FAILED = 1
 
 
-class LazyCommands(TyperGroup):
-    """Lists commands from the table; imports one only to run it."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, stub, rest = super().resolve_command(ctx, args)
-        if name is None or stub is None:
-            return name, stub, rest
-        command = typer.main.get_command(importlib.import_module(COMMANDS[name][0]).app)
-        command.name = name
-        return name, command, rest
-
-
-app = typer.Typer(
-    cls=LazyCommands,
-    name="headrace",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"headrace {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def headrace(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    """Event streaming in one install: a durable log that speaks Kafka's protocol.
-
-    Example: headrace broker --data-dir ./data --listen 127.0.0.1:9092
-    """
-
-
 def main() -> None:
     """Run the command line: errors are one sentence on standard error and exit code 1."""
     try:
-        app()
+        options = plain_options(sys.argv[1:])
+        if options is not None:
+            serve(options)
+        else:
+            from headrace.cli.commands import app
+
+            app()
     except HeadraceError as error:
         _fail(str(error))
     except OSError as error:
@@ -89,5 +39,5 @@ def main() -> None:
 
 
 def _fail(sentence: str) -> None:
-    typer.echo(f"headrace: {sentence}", err=True)
+    sys.stderr.write(f"headrace: {sentence}\n")
     sys.exit(EXIT_FAILED)

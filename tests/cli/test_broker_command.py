@@ -1,9 +1,13 @@
 import socket
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from headrace.cli.broker import _texts, app
+from headrace.cli import broker
+from headrace.cli.broker import app
+from headrace.cli.serve import BrokerOptions, plain_options, texts
 from headrace.errors import StartRefused
 from headrace.log.filesystem import OsFilesystem
 
@@ -13,8 +17,8 @@ run = CliRunner().invoke
 def test_options_win_over_set_and_set_over_the_file(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=3\nlog.dirs=/from/file\nlisteners=PLAINTEXT://:1\n")
-    texts = _texts(file, ["num.partitions=5", "log.dirs=/from/set"], "/from/option", "h:2")
-    assert texts == {
+    assignments = ("num.partitions=5", "log.dirs=/from/set")
+    assert texts(BrokerOptions("/from/option", "h:2", file, assignments)) == {
         "num.partitions": "5",
         "log.dirs": "/from/option",
         "listeners": "PLAINTEXT://h:2",
@@ -65,4 +69,42 @@ def test_an_unknown_log_level_is_a_usage_error():
 
 def test_a_file_that_is_no_file_is_a_refusal(tmp_path):
     with pytest.raises(StartRefused, match="cannot be read"):
-        _texts(tmp_path, [], None, None)
+        texts(BrokerOptions(config=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--data-dir", "d", "--listen", "h:1", "--config", "c", "--log-level", "debug"],
+        ["--set", "a=b", "--data-dir", "d", "--set", "c=d", "--data-dir", "e"],
+        ["--data-dir", ""],
+        ["--data-dir=d"],
+        ["--data-dir", "--listen"],
+        ["--data-dir"],
+        ["--log-level", "loud"],
+        ["--help", "me"],
+        ["d"],
+    ],
+)
+def test_plain_options_are_read_as_the_command_reads_them(monkeypatch, arguments):
+    read = []
+    monkeypatch.setattr(broker, "serve", read.append)
+    outcome = run(app, arguments)
+    plain = plain_options(["broker", *arguments])
+    assert plain is None or (outcome.exit_code, read) == (0, [plain])
+    assert plain_options(["topics", *arguments]) is None
+
+
+def test_a_broker_started_plainly_loads_no_command_line():
+    script = (
+        "import sys\n"
+        "from headrace.cli.main import main\n"
+        "sys.argv = ['headrace', 'broker', '--config', '/no/such/file']\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n"
+        "    sys.exit(f'{leaving.code} {\"typer\" in sys.modules}')\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert finished.stderr == (
+        "headrace: /no/such/file cannot be read: No such file or directory\n1 False\n"
+    )
