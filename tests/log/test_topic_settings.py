@@ -102,6 +102,7 @@ def test_topics_that_agree_share_one_object():
 def test_settings_no_topic_has_any_more_are_forgotten():
     from headrace.log.settings import _SHARED
 
+    gc.collect()
     before = len(_SHARED)
     kept = TopicSettings.resolve(Broker(), {"segment.ms": "123456"})
     assert len(_SHARED) == before + 1
