@@ -16,38 +16,49 @@ DEFAULT_LISTEN = "127.0.0.1:8081"
 app = verb()
 
 
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")]
+Advertise = Annotated[
+    str | None,
+    typer.Option(metavar="HOST", help="The host by which other registries reach this one."),
+]
+Topic = Annotated[str, typer.Option(help="The topic that keeps the schemas.")]
+Group = Annotated[str, typer.Option(help="The group of registries that share the topic.")]
+UsersFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Users, a line each: NAME:HASH ROLE[=PREFIX] ..., roles read, write and admin.",
+    ),
+]
+Certificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A PEM certificate: serve HTTPS.")
+]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's private key.")]
+Authority = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Who signed the other registries' certificates."),
+]
+HashPassword = Annotated[
+    bool, typer.Option("--hash-password", help="Print the hash of a password and end.")
+]
+Level = Annotated[
+    LogLevel, typer.Option(case_sensitive=False, help="What is said on standard error.")
+]
+
+
 @app.command()
-def registry(  # noqa: PLR0913 - a command's arguments are its options
+def registry(  # noqa: PLR0913 - a command's parameters are its options
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where clients connect.")
-    ] = DEFAULT_LISTEN,
-    advertise: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="The host by which other registries reach this one."),
-    ] = None,
-    topic: Annotated[str, typer.Option(help="The topic that keeps the schemas.")] = "_schemas",
-    group: Annotated[
-        str, typer.Option(help="The group of registries that share the topic.")
-    ] = "schema-registry",
-    users: Annotated[
-        Path | None,
-        typer.Option(help="A file of users, a line each: NAME:HASH ROLE[=PREFIX] ..."),
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="A PEM certificate: serve HTTPS.")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="The certificate's private key.")] = None,
-    authority: Annotated[
-        Path | None, typer.Option(help="Who signed the other registries' certificates.")
-    ] = None,
-    hash_password: Annotated[
-        bool,
-        typer.Option("--hash-password", help="Print the hash of a password and end."),
-    ] = False,
-    log_level: Annotated[
-        LogLevel, typer.Option(case_sensitive=False, help="What is said on standard error.")
-    ] = LogLevel.INFO,
+    listen: Listen = DEFAULT_LISTEN,
+    advertise: Advertise = None,
+    topic: Topic = "_schemas",
+    group: Group = "schema-registry",
+    users: UsersFile = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    authority: Authority = None,
+    hash_password: HashPassword = False,
+    log_level: Level = LogLevel.INFO,
 ) -> None:
     """Run a schema registry until SIGTERM or Ctrl-C; prints `ready HOST:PORT` when it serves.
 
