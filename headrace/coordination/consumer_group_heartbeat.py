@@ -9,6 +9,7 @@ from headrace.coordination.consumer_group_member import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
+    MemberState,
     Subscription,
     numbers,
 )
@@ -16,6 +17,12 @@ from headrace.coordination.consumer_group_records import NO_REBALANCE_TIMEOUT, P
 from headrace.errors import ErrorCode, KafkaError
 
 CLIENT_MEMBER_IDS_SINCE = 1
+
+WAITING_BEATS = 10
+"""How often a member that waits for a partition or a target asks in one heartbeat interval.
+
+Kafka lets it wait for its next turn, which is half of the time that a rebalance takes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,6 @@ def beat(
     draft: Draft, request: HeartbeatRequest, topics_changed: Callable[[Draft], bool]
 ) -> HeartbeatAnswer:
     """A member joins or stays: it is written down, the group assigned, the member reconciled."""
-    limits = draft.around.limits
     check_size(draft, request.member_id)
     member = _member(draft, request)
     updated = _updated(member, request)
@@ -136,9 +142,18 @@ def beat(
     return HeartbeatAnswer(
         moved.member_id,
         moved.epoch,
-        limits.heartbeat_interval_ms,
+        _interval_ms(draft, moved),
         numbers(moved.assigned) if tell else None,
     )
+
+
+def _interval_ms(draft: Draft, member: ConsumerMember) -> int:
+    interval_ms = draft.around.limits.heartbeat_interval_ms
+    group = draft.group
+    waits = (
+        member.state is MemberState.UNRELEASED_PARTITIONS or group.epoch > group.assignment_epoch
+    )
+    return max(interval_ms // WAITING_BEATS, 1) if waits else interval_ms
 
 
 def check_size(draft: Draft, member_id: str) -> None:

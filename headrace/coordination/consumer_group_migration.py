@@ -32,6 +32,12 @@ from headrace.coordination.group_records import GroupMetadata
 from headrace.coordination.rebalance import Answer, JoinAnswer, SyncAnswer
 from headrace.errors import ErrorCode, KafkaError
 
+KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""What these tell their members besides is what each owned, which the target remembers too.
+
+Kafka refuses any such message, and so every group of librdkafka's cooperative-sticky.
+"""
+
 
 def upgraded(classic: ClassicGroup, around: Surroundings) -> tuple[Draft, list[Answer]]:
     """The classic group as a consumer group, and what those who wait in it are told."""
@@ -82,7 +88,7 @@ def _upgraded_member(
         assignment = read_assignment(member.assignment)
     except ValueError as error:
         raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from error
-    if assignment.user_data:
+    if assignment.user_data and classic.protocol not in KNOWN_ASSIGNORS:
         raise _no_upgrade(
             classic,
             "an unsupported custom assignor is in use. Please refer to the documentation or "

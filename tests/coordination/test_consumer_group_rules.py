@@ -147,6 +147,17 @@ def test_a_new_target_waits_for_the_assignment_interval() -> None:
     assert group(log).state is ConsumerGroupState.RECONCILING
 
 
+def test_whoever_waits_is_told_to_ask_more_often() -> None:
+    log = log_of(assignment_interval_ms=1000)
+    assert join(log, "m1").heartbeat_interval_ms == 5000
+    assert join(log, "m2").heartbeat_interval_ms == 500, "it waits for a target"
+    log.advance(1000)
+    assert log.beat("m2", 2).heartbeat_interval_ms == 500, "it waits for partitions"
+    assert log.beat("m1", 2).heartbeat_interval_ms == 5000
+    log.beat("m1", 2, owned=owned(log, 0, 1))
+    assert log.beat("m2", 3).heartbeat_interval_ms == 5000
+
+
 def test_the_assignor_that_most_members_ask_for_is_taken(log: GroupLog) -> None:
     log.topics.put("u", 4)
     for member_id, assignor in (("m1", "range"), ("m2", "range"), ("m3", "uniform")):
@@ -550,12 +561,19 @@ def test_the_migration_policy_says_whether_a_live_group_may_change(
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_custom_assignors_group_is_not_upgraded(log: GroupLog) -> None:
-    ticket = classic_join(log)
+@pytest.mark.parametrize(("protocol", "upgrades"), [("mine", False), ("cooperative-sticky", True)])
+def test_only_a_custom_assignors_message_stands_in_the_way_of_an_upgrade(
+    log: GroupLog, protocol: str, upgrades: bool
+) -> None:
+    ticket = classic_join(log, protocols=(MemberProtocol(protocol, subscription("t")),))
     log.advance(0)
     member_id = log.joined(ticket).member_id
     assignment = write_assignment({"t": frozenset({0})}, 0)[:-4] + b"\0\0\0\x01x"
     log.sync(member_id, 1, {member_id: assignment})
+    if upgrades:
+        join(log, "k1")
+        assert group(log).members[member_id].owned() == owned(log, 0)
+        return
     with pytest.raises(KafkaError) as raised:
         join(log, "k1")
     assert "custom assignor" in raised.value.message
