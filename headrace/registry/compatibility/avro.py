@@ -1,9 +1,11 @@
 """Whether data of one Avro schema can be read with another: the rules of Apache Avro.
 
-The verdicts are those of Apache Avro's SchemaCompatibility, with two differences. Where types
+The verdicts are those of Apache Avro's SchemaCompatibility, but for three things. Where types
 refer to themselves it may remember a verdict that rested on a guess found wrong later; here a
-guess found wrong is taken back. And where it gives up with an exception, since a reader's field
-matches two of the writer's by name and alias, here that is one more thing that breaks.
+guess found wrong is taken back. Where a reader's field matches two of the writer's by name and
+alias it gives up with an exception; here that breaks like anything else. And where two of the
+reader's fields claim one of the writer's, only one gets its value, and which one depends on the
+library; here both need a default.
 """
 
 from collections.abc import Iterator
@@ -31,11 +33,17 @@ PROMOTIONS: Final = {
     "bytes": frozenset(("string",)),
     "string": frozenset(("bytes",)),
 }
+_PROMOTED_TO: Final = {
+    kind: [reader for reader, taken in PROMOTIONS.items() if kind in taken]
+    for kind in ("int", "long", "float", "string", "bytes")
+}
 # Comparisons of two types; a record of 10,000 fields takes as many. Unions of thousands of
 # records would take longer than anyone waits.
-MAX_COMPARISONS: Final = 1_000_000
+MAX_COMPARISONS: Final = 500_000
 # Breakages told of one pair of schemas.
 MAX_FOUND: Final = 1_000
+# Records within records that an explanation of a missing branch goes into.
+_MAX_EXPLAINED: Final = 10
 # Symbols, and branches, named in one sentence.
 _MAX_LISTED: Final = 10
 
@@ -62,6 +70,11 @@ def writer_fields(writer: Record, field: Field) -> list[Field]:
     """Those of the writer's fields that the reader's field is, by its name or its aliases."""
     names = dict.fromkeys((field.name, *field.aliases))
     return [writer.by_name[each] for each in names if each in writer.by_name]
+
+
+def is_contested(reader: Record, field: Field, matching: Field) -> bool:
+    """Whether the field, with no default to fall back on, shares its match with another field."""
+    return not field.has_default and len(reader.claims.get(matching.name, ())) > 1
 
 
 class _TooMany(Exception):
@@ -113,7 +126,7 @@ class _Verdicts:
         if isinstance(writer, Union):
             return all(self._compatible(reader, each) for each in writer.branches)
         if isinstance(reader, Union):
-            return any(self._compatible(each, writer) for each in reader.branches)
+            return any(self._compatible(each, writer) for each in _candidates(reader, writer))
         if reader.kind != writer.kind:
             return writer.kind in PROMOTIONS.get(reader.kind, ())
         match reader, writer:
@@ -147,15 +160,27 @@ class _Verdicts:
         return (
             isinstance(reader, Record)
             and isinstance(writer, Record)
-            and all(self._field_compatible(each, writer) for each in reader.fields)
+            and all(self._field_compatible(each, reader, writer) for each in reader.fields)
         )
 
-    def _field_compatible(self, field: Field, writer: Record) -> bool:
+    def _field_compatible(self, field: Field, reader: Record, writer: Record) -> bool:
         matching = writer_fields(writer, field)
         if not matching:
             self._comparisons += 1
             return field.has_default
-        return len(matching) == 1 and self._compatible(field.type, matching[0].type)
+        if len(matching) > 1 or is_contested(reader, field, matching[0]):
+            return False
+        return self._compatible(field.type, matching[0].type)
+
+
+def _candidates(reader: Union, writer: AvroType) -> Iterator[AvroType]:
+    """The branches that may take the writer's type; unions of thousands of records are found."""
+    if isinstance(writer, Named):
+        yield from reader.index.get(writer.name.short, ())
+        yield from reader.index.get(f"alias {writer.name.full}", ())
+        return
+    for kind in (writer.kind, *_PROMOTED_TO.get(writer.kind, ())):
+        yield from reader.index.get(f"type {kind}", ())
 
 
 def same_name(reader: Named, writer: Named) -> bool:
@@ -201,6 +226,8 @@ class _Breakages:
         self._verdicts = verdicts
         # Whether a union that lacks a branch says why the nearest one does not do.
         self._explain = explain
+        # The pairs being told of, each within the one before.
+        self._open: list[tuple[Named, Named]] = []
 
     def found(
         self, reader: AvroType, writer: AvroType, place: _Place, limit: int
@@ -212,19 +239,23 @@ class _Breakages:
             step = next(stack[-1], None)
             if step is None:
                 stack.pop()
+                del self._open[len(stack) - 1 :]
             elif isinstance(step, Incompatibility):
                 found[step] = None
-            elif (step.reader, step.writer) not in visited:
+            elif (step.reader, step.writer) not in visited and self._goes_on(len(stack)):
                 visited.add((step.reader, step.writer))
+                self._open.append((step.reader, step.writer))
                 stack.append(self._named(step.reader, step.writer, step.place))
         return list(found)
+
+    def _goes_on(self, depth: int) -> bool:
+        return self._explain or depth <= _MAX_EXPLAINED
 
     def _types(self, reader: AvroType, writer: AvroType, place: _Place) -> _Found:
         if isinstance(writer, Union):
             yield from self._writer_union(reader, writer, place)
         elif isinstance(reader, Union):
-            if not self._verdicts.readable(reader, writer):
-                yield self._no_branch(reader, writer, place)
+            yield from self._reader_union(reader, writer, place)
         elif reader.kind != writer.kind:
             if writer.kind not in PROMOTIONS.get(reader.kind, ()):
                 yield place.broken("TYPE_MISMATCH", _mismatch(reader, writer))
@@ -240,14 +271,19 @@ class _Breakages:
     def _writer_union(self, reader: AvroType, writer: Union, place: _Place) -> _Found:
         for index, branch in enumerate(writer.branches):
             where = place.down(str(index))
-            if not isinstance(reader, Union):
+            if isinstance(reader, Union):
+                yield from self._reader_union(reader, branch, where)
+            else:
                 yield from self._types(reader, branch, where)
-            elif not self._verdicts.readable(reader, branch):
-                yield self._no_branch(reader, branch, where)
 
-    def _no_branch(self, reader: Union, writer: AvroType, place: _Place) -> Incompatibility:
-        reason = f"no branch of the reader's union {_listed(reader)} takes the writer's "
+    def _reader_union(self, reader: Union, writer: AvroType, place: _Place) -> _Found:
+        if self._verdicts.readable(reader, writer):
+            return
         nearest = _nearest(reader, writer)
+        if (nearest, writer) in self._open:
+            # The pair within itself: what breaks it is being told.
+            return
+        reason = f"no branch of the reader's union {_listed(reader)} takes the writer's "
         why = ""
         if nearest is not None and self._explain:
             inner = _Breakages(self._verdicts, explain=False)
@@ -255,7 +291,7 @@ class _Breakages:
                 f"; in {nearest.label}, at {each.path}: {each.message}"
                 for each in inner.found(nearest, writer, _ROOT, 1)
             )
-        return place.broken("MISSING_UNION_BRANCH", reason + writer.label + why)
+        yield place.broken("MISSING_UNION_BRANCH", reason + writer.label + why)
 
     def _named(self, reader: Named, writer: Named, place: _Place) -> _Found:
         if not same_name(reader, writer):
@@ -278,11 +314,19 @@ class _Breakages:
                 for index, field in enumerate(reader.fields):
                     words = f"The field '{field.name}' of {reader.label}"
                     where = place.down("fields").down(str(index), words)
-                    yield from self._field(field, writer, where)
+                    yield from self._field(field, (reader, writer), where)
 
-    def _field(self, field: Field, writer: Record, place: _Place) -> _Found:
+    def _field(self, field: Field, records: tuple[Record, Record], place: _Place) -> _Found:
+        reader, writer = records
         matching = writer_fields(writer, field)
         if len(matching) == 1:
+            if is_contested(reader, field, matching[0]):
+                names = ", ".join(reader.claims[matching[0].name])
+                yield place.broken(
+                    "READER_FIELD_AMBIGUOUS",
+                    f"it has no default value, and the writer's field {matching[0].name} is more "
+                    f"than one of the reader's by name and aliases: {names}",
+                )
             yield from self._types(field.type, matching[0].type, place.down("type"))
         elif matching:
             names = ", ".join(each.name for each in matching)
@@ -319,13 +363,10 @@ def _mismatch(reader: AvroType, writer: AvroType) -> str:
 
 def _nearest(reader: Union, writer: AvroType) -> AvroType | None:
     """The branch that the writer's type was meant for: the one of its kind, by name if it has."""
-    alike = [each for each in reader.branches if each.kind == writer.kind]
-    named = [
-        each
-        for each in alike
-        if isinstance(each, Named) and isinstance(writer, Named) and same_name(each, writer)
-    ]
-    return next(iter(named or alike), None)
+    for candidate in _candidates(reader, writer):
+        if candidate.kind == writer.kind:
+            return candidate
+    return next((each for each in reader.branches if each.kind == writer.kind), None)
 
 
 def _listed(union: Union) -> str:

@@ -30,9 +30,10 @@ def require_valid_defaults(records: Iterable[Record]) -> None:
             names[id(field)] = f"{record.name.full}.{field.name}"
             completed = _Check().completed(field.type, field.default)
             if completed is None:
+                value, label = write_json(field.default), field.type.label
                 raise InvalidSchema(
-                    f"the default {write_json(field.default)[:_MAX_QUOTED]} of field "
-                    f"{field.name!r} in record {record.name.full} is no {field.type.label[:_MAX_QUOTED]}"
+                    f"the default {value[:_MAX_QUOTED]} of field {field.name!r} in record "
+                    f"{record.name.full} is no {label[:_MAX_QUOTED]}"
                 )
             relied[id(field)] = completed
     try:

@@ -10,12 +10,13 @@ from typing import Any, Final, NoReturn
 from headrace.registry.language import InvalidSchema
 
 # A schema must fit a record of the topic it is stored in: 1 MB unless an operator allows more.
-MAX_TEXT: Final = 5_000_000
+MAX_TEXT: Final = 2_000_000
 # Levels of brackets. It leaves room for MAX_TYPE_DEPTH records, three levels each, and defaults.
 MAX_JSON_DEPTH: Final = 256
 
 _BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
 _COMMENTS: Final = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n\r]*', re.DOTALL)
+_SURROGATES: Final = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPED: Final = re.compile(r"\\u00[0-9a-f]{2}")
 # Between these, Java writes a double without an exponent.
 _PLAIN: Final = (1e-3, 1e7)
@@ -27,15 +28,12 @@ def read_json(text: str) -> Any:
         raise InvalidSchema(f"it has {len(text)} characters; at most {MAX_TEXT} are taken")
     require_shallow(text)
     try:
-        return _loads(text)
+        value = _loads(text)
     except ValueError as error:
-        uncommented = _COMMENTS.sub(lambda match: match[1] or " ", text)
-        if uncommented == text:
-            raise InvalidSchema(f"it is not JSON: {error}") from error
-    try:
-        return _loads(uncommented)
-    except ValueError as error:
-        raise InvalidSchema(f"it is not JSON: {error}") from error
+        value = _read_uncommented(text, error)
+    if _SURROGATES.search(text):
+        _require_encodable(text, value)
+    return value
 
 
 def require_shallow(text: str) -> None:
@@ -64,6 +62,24 @@ def quoted(text: str) -> str:
     if "\\u00" in written:
         written = _ESCAPED.sub(lambda match: "\\u" + match[0][2:].upper(), written)
     return written
+
+
+def _read_uncommented(text: str, why: ValueError) -> Any:
+    uncommented = _COMMENTS.sub(lambda match: match[1] or " ", text)
+    if uncommented == text:
+        raise InvalidSchema(f"it is not JSON: {why}") from why
+    try:
+        return _loads(uncommented)
+    except ValueError as error:
+        raise InvalidSchema(f"it is not JSON: {error}") from error
+
+
+def _require_encodable(text: str, value: Any) -> None:
+    try:
+        text.encode()
+        write_json(value).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSchema("it holds half of a surrogate pair, which is no character") from error
 
 
 def _loads(text: str) -> Any:

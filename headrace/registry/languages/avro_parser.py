@@ -96,7 +96,7 @@ class _Parser:
             else:
                 wrapper.values = self._resolved(wrapper.values)
         for union, where in self._unions:
-            union.branches = [self._resolved(each) for each in union.branches]
+            union.settle([self._resolved(each) for each in union.branches])
             _require_distinct(union, where)
         for record in self._records:
             for field in record.fields:
@@ -161,8 +161,7 @@ class _Parser:
             field = self._field(each, where)
             if field.name in record.by_name:
                 raise where.refuse(f"the record {name.full} has two fields named {field.name!r}")
-            record.by_name[field.name] = field
-            record.fields.append(field)
+            record.add(field)
         self._records.append(record)
         return record
 

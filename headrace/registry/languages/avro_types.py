@@ -59,6 +59,19 @@ class Map(AvroType):
 @dataclass(slots=True, eq=False)
 class Union(AvroType):
     branches: list[AvroType]
+    # The branches by short name, by "alias" and the full name it stands for, and, of those
+    # without a name, by "type" and the kind.
+    index: dict[str, list[AvroType]] = field(default_factory=dict)
+
+    def settle(self, branches: list[AvroType]) -> None:
+        """Once all names are known."""
+        self.branches = branches
+        for branch in branches:
+            keys = [f"type {branch.kind}"]
+            if isinstance(branch, Named):
+                keys = [branch.name.short, *(f"alias {each.full}" for each in branch.aliases)]
+            for key in keys:
+                self.index.setdefault(key, []).append(branch)
 
     @property
     def label(self) -> str:
@@ -100,6 +113,14 @@ class Record(Named):
     is_error: bool
     fields: list[Field] = field(default_factory=list)
     by_name: dict[str, Field] = field(default_factory=dict)
+    # A name, or an alias, and the fields that have it.
+    claims: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, added: Field) -> None:
+        self.fields.append(added)
+        self.by_name[added.name] = added
+        for name in dict.fromkeys((added.name, *added.aliases)):
+            self.claims.setdefault(name, []).append(added.name)
 
 
 @dataclass(slots=True, eq=False)
