@@ -35,6 +35,8 @@ class Group:
         self._loop = asyncio.get_running_loop()
         self._leader: Identity | None = None
         self._known = asyncio.Event()
+        # Set, and replaced, whenever the leader changes.
+        self._changed = asyncio.Event()
 
     @property
     def leads(self) -> bool:
@@ -53,13 +55,32 @@ class Group:
         except TimeoutError:
             raise Refused(Refusal.UNKNOWN_LEADER) from None
 
-    async def forward(self, request: Request, target: str) -> Answer:
-        """The leader's answer; it is given on when this registry has read what was written."""
-        leader = self._leader
-        if leader is None or FORWARDED in request.headers:
+    async def forward(self, request: Request, target: str) -> Answer | None:
+        """The leader's answer, when this registry has read what was written; None: it leads now."""
+        if FORWARDED in request.headers:
             raise Refused(Refusal.UNKNOWN_LEADER)
         try:
+            async with asyncio.timeout(ELECTION_LIMIT_S + FORWARD_LIMIT_S):
+                while not self.leads:
+                    leader, changed = self._leader, self._changed
+                    answer = (
+                        None if leader is None else await self._forward(leader, request, target)
+                    )
+                    if answer is not None:
+                        return answer
+                    # Nobody listens there: the group will notice, and choose another.
+                    async with asyncio.timeout(ELECTION_LIMIT_S):
+                        await changed.wait()
+        except TimeoutError:
+            raise Refused(Refusal.FORWARDING_FAILED, "no leader answers") from None
+        return None
+
+    async def _forward(self, leader: Identity, request: Request, target: str) -> Answer | None:
+        """None: the request did not leave this registry."""
+        try:
             answer, position = await asyncio.to_thread(self._ask, leader, request, target)
+        except ConnectionRefusedError:
+            return None
         except (OSError, http.client.HTTPException) as error:
             raise Refused(Refusal.FORWARDING_FAILED, f"{leader.url}: {error}") from error
         if position:
@@ -69,6 +90,8 @@ class Group:
 
     def _change(self, leader: Identity | None) -> None:
         self._leader = leader
+        self._changed.set()
+        self._changed = asyncio.Event()
         self._unsettle()
         if leader is None:
             self._known.clear()

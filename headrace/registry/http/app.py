@@ -51,7 +51,7 @@ class Leadership(Protocol):
 
     async def decided(self) -> None: ...
 
-    async def forward(self, request: Request, target: str) -> Answer: ...
+    async def forward(self, request: Request, target: str) -> Answer | None: ...
 
 
 class Application:
@@ -179,7 +179,9 @@ class Application:
         if route.writes:
             await self._leadership.decided()
             if not self._leadership.leads:
-                return await self._leadership.forward(request, target)
+                forwarded = await self._leadership.forward(request, target)
+                if forwarded is not None:
+                    return forwarded
         answer = route.handler(self.registry, request)
         return answer if isinstance(answer, Answer) else await answer
 
