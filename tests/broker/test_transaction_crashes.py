@@ -19,6 +19,7 @@ from headrace.coordination.transaction_records import ProducerIdentity, TopicPar
 from headrace.protocol.records import BatchView, Record, batches, end_marker, write_batch
 from headrace.testing.clock import ManualClock
 from headrace.testing.filesystems import Keep, everything, nothing, some
+from headrace.testing.virtual_time import run_virtually
 from tests.broker.broker_in_memory import RememberedFilesystem, running_broker
 
 ORDERS = TopicPartition("orders", 0)
@@ -234,7 +235,7 @@ def test_a_crash_at_any_call_leaves_no_transaction_torn(keep, version):
         for moment in range(len(story.filesystem.moments)):
             await check(story, moment)
 
-    asyncio.run(main())
+    run_virtually(main)
 
 
 @pytest.mark.parametrize("version", [TRANSACTIONS_V0, TRANSACTIONS_V2])
@@ -249,4 +250,4 @@ def test_a_kill_at_any_call_leaves_one_marker_for_each_end(version):
                 if version >= TRANSACTIONS_V2:
                     assert len(markers) == len(set(markers))
 
-    asyncio.run(main())
+    run_virtually(main)

@@ -1,6 +1,5 @@
 """The transactional requests, each in the versions that answer differently."""
 
-import asyncio
 from importlib import import_module
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ from headrace.protocol.messages import Message, read_request, write_request, wri
 from headrace.protocol.records import Record, write_batch
 from headrace.testing.clock import ManualClock
 from headrace.testing.filesystems import MemoryFilesystem
+from headrace.testing.virtual_time import run_virtually
 from tests.broker.broker_in_memory import running_broker
 
 KEYS = {api.name: api.key for api in APIS.values()}
@@ -112,7 +112,7 @@ def in_broker(story):
             await broker.topics.create([NewTopic("orders", uuid4(), 2)])
             await story(Client(broker, clock))
 
-    asyncio.run(main())
+    run_virtually(main)
 
 
 def refused(call, *arguments, **fields):
