@@ -4,7 +4,17 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import bulk, cleaning, durable, groups, report, requests, starting, transactions
+from bench import (
+    bulk,
+    cleaning,
+    durable,
+    groups,
+    registry,
+    report,
+    requests,
+    starting,
+    transactions,
+)
 from bench.cells import Cell, Table
 from bench.systems import Headrace, Kafka, System
 from headrace.testing.apache_kafka import missing
@@ -27,6 +37,7 @@ RUNNING: dict[str, tuple[Workload, Mapping[str, Mapping[str, str]]]] = {
     "transactions": (transactions.measure, CACHED),
     "synced-transactions": (transactions.measure_synced, SYNCED),
     "groups": (groups.measure, CACHED),
+    "registry": (registry.measure, CACHED),
 }
 # Kafka needs minutes and more open files than most machines allow for 10,000 partitions.
 OURS_ALONE = {"10,000 partitions", "10 GB"}

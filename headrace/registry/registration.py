@@ -42,6 +42,11 @@ class Registrar:
         self._subjects = subjects
         self._parser = parser
 
+    def already(self, wanted: Registration) -> SchemaVersion | None:
+        """What a registration would find in place; it needs no leave to be written."""
+        config = self._subjects.config_in_force(wanted.subject)
+        return self._already(replace(wanted, normalize=self._normalizes(wanted, config)), config)
+
     def register(self, wanted: Registration) -> Decision[SchemaVersion]:
         """Raises what Confluent's registry raises: mode, schema, compatibility, id, version."""
         subject = wanted.subject
@@ -111,7 +116,6 @@ class Registrar:
         return self._conflicts(replace(wanted, schema=schema), parsed, config, previous)
 
     def _already(self, wanted: Registration, config: Config) -> SchemaVersion | None:
-        """What is there already needs no leave to be written."""
         if has_defaults(config) or not wanted.schema.text.strip():
             return None
         if wanted.version == LATEST:

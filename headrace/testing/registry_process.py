@@ -42,6 +42,12 @@ class RegistryProcess:
         return f"http://{self.address}"
 
     @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("the registry is not running")
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         """What it wrote to standard error, over all its starts."""
         return self._log.read_text()

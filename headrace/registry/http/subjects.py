@@ -60,7 +60,10 @@ def list_versions(registry: Registry, request: Request) -> Answer:
 async def register(registry: Registry, request: Request) -> Answer:
     require_valid(request.subject)
     wanted = formats.registration(request.subject, request)
-    version = await registry.write(lambda: registry.registrar.register(wanted))
+    registrar = registry.registrar
+    version = await registry.write(
+        lambda: registrar.register(wanted), lambda: registrar.already(wanted)
+    )
     return Answer(formats.registered_json(registry, version, request))
 
 
