@@ -73,6 +73,9 @@ def texts(options: BrokerOptions) -> dict[str, str]:
             found |= read_properties(options.config)
         except OSError as error:
             raise StartRefused(f"{options.config} cannot be read: {error.strerror}") from error
+    if options.listen is not None:
+        # The file's advertised.listeners may name a listener that is no more; --set's does not.
+        found.pop("advertised.listeners", None)
     for assignment in options.assignments:
         name, sign, value = assignment.partition("=")
         if not sign:
@@ -82,6 +85,4 @@ def texts(options: BrokerOptions) -> dict[str, str]:
         found["log.dirs"] = options.data_dir
     if options.listen is not None:
         found["listeners"] = f"PLAINTEXT://{options.listen}"
-        # The file's advertised.listeners may name a listener that is no more.
-        found.pop("advertised.listeners", None)
     return found

@@ -25,6 +25,16 @@ def test_options_win_over_set_and_set_over_the_file(tmp_path):
     }
 
 
+def test_a_listener_of_the_command_line_keeps_only_the_advertised_name_given_beside_it(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("advertised.listeners=OLD://elsewhere:1\n")
+    assert "advertised.listeners" not in texts(BrokerOptions(None, "h:2", file, ()))
+    told = "PLAINTEXT://public:9092"
+    assignments = (f"advertised.listeners={told}",)
+    assert texts(BrokerOptions(None, "h:2", file, assignments))["advertised.listeners"] == told
+    assert texts(BrokerOptions(None, None, file, ()))["advertised.listeners"] == "OLD://elsewhere:1"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
