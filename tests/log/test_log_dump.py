@@ -1,8 +1,11 @@
 import pytest
 
 from headrace.log.dump import DumpedBatch, Problem, dump
+from headrace.protocol.records import HEADER_BYTES
 from headrace.testing.filesystems import MemoryFilesystem
 from headrace.testing.logs import DIRECTORY, NOW_MS, batch, open_log, small_segments, values
+
+MAGIC_POSITION = 16
 
 
 @pytest.fixture
@@ -52,6 +55,42 @@ def test_every_flipped_bit_in_a_segment_is_told_with_its_place(written):
         _, problems = split(dump(filesystem, DIRECTORY))
         assert [p for p in problems if p.file == path], position
         flip(filesystem, path, position)
+
+
+def test_one_flipped_bit_in_a_header_is_one_problem(written):
+    filesystem, log = written
+    path = log.segments[1].path
+    found, _ = split(dump(filesystem, path))
+    # Neither the first nor the last: what comes before and after is sound. Not the epoch, which
+    # nothing in a segment can contradict.
+    damaged, after = found[2:4]
+    for at in [*range(12), *range(16, HEADER_BYTES)]:
+        for bit in range(8):
+            flip(filesystem, path, damaged.position + at, 1 << bit)
+            _, problems = split(dump(filesystem, DIRECTORY))
+            assert [p.file for p in problems] == [path], (at, bit)
+            # A base offset that is too high shows at the next batch.
+            places = (damaged.position, after.position) if at < 8 else (damaged.position,)
+            assert problems[0].position in places, (at, bit)
+            flip(filesystem, path, damaged.position + at, 1 << bit)
+    assert split(dump(filesystem, DIRECTORY))[1] == []
+
+
+def test_damage_in_two_batches_is_told_twice(written):
+    filesystem, log = written
+    path = log.segments[1].path
+    found, _ = split(dump(filesystem, path))
+    for one in found[2:4]:
+        flip(filesystem, path, one.position + one.batch.size - 1)
+    again, problems = split(dump(filesystem, DIRECTORY))
+    assert [p.position for p in problems] == [one.position for one in found[2:4]]
+    assert len(again) == 30
+    flip(filesystem, path, found[3].position + MAGIC_POSITION)
+    _, problems = split(dump(filesystem, DIRECTORY))
+    assert [(p.file, p.position) for p in problems] == [
+        (path, found[2].position),
+        (path, found[3].position),
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
