@@ -11,7 +11,7 @@ from headrace.cli.options import noun
 from headrace.cli.output import note
 from headrace.errors import HeadraceError
 from headrace.log.dump import DumpedBatch, Problem, dump, segment_paths
-from headrace.log.filesystem import OsFilesystem
+from headrace.log.filesystem import ReadOnlyFilesystem
 from headrace.protocol.compression import CODECS
 from headrace.protocol.records import Record
 
@@ -40,7 +40,7 @@ def dump_log(
 
     Example: headrace log dump ./data/orders-0 --records
     """
-    filesystem = OsFilesystem()
+    filesystem = ReadOnlyFilesystem()
     segments = segment_paths(filesystem, path)
     if not segments:
         raise HeadraceError(f"{path} holds no segment, which is a file such as {0:020}.log")

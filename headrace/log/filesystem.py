@@ -242,6 +242,15 @@ class OsFilesystem:
         return min(max(int(soft * LOG_SHARE), MIN_OPEN_FILES), MAX_OPEN_FILES)
 
 
+class ReadOnlyFilesystem(OsFilesystem):
+    """The same files for whoever only looks: on a read-only disk, or as another user."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return OsFile(path, os.O_RDONLY)
+
+
 def end_process() -> NoReturn:
     """End this process here and now: nothing is flushed, nobody is asked."""
     os._exit(0)

@@ -1,5 +1,8 @@
+import errno
 import json
+import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -107,3 +110,20 @@ def test_a_place_without_segments_is_an_error(tmp_path: Path) -> None:
     missing = headrace("log", "dump", str(tmp_path / "gone"))
     assert missing.code == 1
     assert missing.err.count("\n") == 1
+
+
+def test_files_that_may_only_be_read_are_dumped(tmp_path: Path) -> None:
+    for number, content in enumerate((batch(), batch(2))):
+        (tmp_path / f"{2 * number:020}.log").write_bytes(content)
+        (tmp_path / f"{2 * number:020}.index").write_bytes(bytes(8))
+    really_open = os.open
+
+    def read_only(path: str, flags: int, *rest: int) -> int:
+        # What the kernel says of a read-only disk, to every user and to root as well.
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return really_open(path, flags, *rest)
+
+    with mock.patch("os.open", read_only):
+        finished = headrace("log", "dump", str(tmp_path))
+    assert "2 segments, 2 batches, 4 records" in finished.err
