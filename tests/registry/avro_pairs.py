@@ -1,5 +1,6 @@
 """Avro schemas, what becomes of them when they evolve, and data of theirs, drawn at random."""
 
+import contextlib
 import copy
 from random import Random
 from typing import Any
@@ -297,6 +298,10 @@ def walk(schema: Json) -> list[Json]:
     return found
 
 
+class Endless(Exception):
+    """The schema has no data: a record holds itself, with no way out."""
+
+
 class Data:
     """Draws data of a schema, going everywhere: each branch, each symbol, no list left empty."""
 
@@ -307,7 +312,10 @@ class Data:
         self._collect(schema, None)
 
     def draw(self) -> Any:
-        return self._draw(self.schema, None, 0)
+        for _ in range(50):
+            with contextlib.suppress(Endless):
+                return self._draw(self.schema, 0)
+        raise Endless
 
     def _collect(self, schema: Json, space: str | None) -> None:
         if isinstance(schema, list):
@@ -323,35 +331,36 @@ class Data:
             for field in schema.get("fields", ()):
                 self._collect(field["type"], space)
 
-    def _draw(self, schema: Json, space: str | None, depth: int) -> Any:
+    def _draw(self, schema: Json, depth: int) -> Any:
+        if depth > 40:
+            raise Endless
         if isinstance(schema, list):
-            return self._branch(schema, space, depth)
+            return self._branch(schema, depth)
         if isinstance(schema, str):
             if schema in PRIMITIVES:
                 return self._primitive(schema)
-            schema = self.named[schema]
+            schema = self.named[schema.rpartition(".")[2]]
         match schema["type"]:
             case "record":
                 fields = schema["fields"]
-                return {each["name"]: self._draw(each["type"], space, depth + 1) for each in fields}
+                return {each["name"]: self._draw(each["type"], depth + 1) for each in fields}
             case "enum":
                 return self.random.choice(schema["symbols"])
             case "fixed":
                 return b"x" * schema["size"]
             case "array":
-                return [self._draw(schema["items"], space, depth + 1)] * (depth < 8)
+                return [self._draw(schema["items"], depth + 1)] if depth < 8 else []
             case "map":
-                values = self._draw(schema["values"], space, depth + 1) if depth < 8 else None
-                return {"k": values} if depth < 8 else {}
+                return {"k": self._draw(schema["values"], depth + 1)} if depth < 8 else {}
         return self._primitive(schema["type"])
 
-    def _branch(self, branches: list[Json], space: str | None, depth: int) -> Any:
+    def _branch(self, branches: list[Json], depth: int) -> Any:
         if depth > 5 and "null" in branches:
             return None
         branch = self.random.choice(branches)
-        drawn = self._draw(branch, space, depth + 1)
-        name = kind_of(branch)
-        if name not in self.named:
+        drawn = self._draw(branch, depth + 1)
+        name = kind_of(branch).rpartition(".")[2]
+        if name not in self.named or self.named[name]["type"] != "record":
             return drawn
         spaces = self.named[name]["namespace"]
         return (f"{spaces}.{name}" if spaces else name, drawn)
