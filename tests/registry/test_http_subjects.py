@@ -271,3 +271,18 @@ def test_any_name_may_be_a_subject(api: Api, subject: str) -> None:
 def test_reserved_names_and_control_characters_are_refused(api: Api, subject: str) -> None:
     answer = api.post(f"/subjects/{subject}/versions", {"schema": "x"})
     assert (answer.status, answer.code) == (422, 42208)
+
+
+def test_metadata_and_rules_of_a_version_are_changed_as_a_new_version(api: Api) -> None:
+    api.register("a", "x")
+    rule = {"name": "r", "mode": "WRITE", "type": "CEL"}
+    body = {"metadata": {"properties": {"k": "v"}}, "rulesToMerge": {"domainRules": [rule]}}
+    answer = api.post("/subjects/a/versions/latest/tags", {**body, "newVersion": 2})
+    assert answer.content["version"] == 2
+    assert answer.content["metadata"] == {"properties": {"confluent:version": "2", "k": "v"}}
+    assert answer.content["ruleSet"] == {"domainRules": [{**rule, "disabled": False}]}
+    answer = api.post("/subjects/a/versions/2/tags", {"newVersion": 3, "rulesToRemove": ["r"]})
+    assert "domainRules" not in answer.content.get("ruleSet", {})
+    assert api.post("/subjects/a/versions/9/tags", {}).code == 40402
+    both = {"ruleSet": {}, "rulesToRemove": ["r"]}
+    assert api.post("/subjects/a/versions/1/tags", both).code == 42210

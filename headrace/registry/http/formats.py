@@ -1,9 +1,10 @@
 """Schemas as requests bring them and as answers show them, in the form that `format` asks for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from headrace.registry import contracts
+from headrace.registry import contracts, tags
 from headrace.registry.http.exchange import MAX_INTEGER, Request
 from headrace.registry.language import Reference
 from headrace.registry.refusals import Refusal, Refused
@@ -33,6 +34,33 @@ def registration(subject: str, request: Request) -> Registration:
         normalize=request.flag("normalize"),
         force=request.flag("force"),
     )
+
+
+def retagging(version: SchemaVersion, request: Request) -> Registration:
+    """The version's schema with the tags, metadata and rules that a request's body changes."""
+    body = request.json()
+    schema = version.schema
+    added, removed = tags.entities(body.get("tagsToAdd")), tags.entities(body.get("tagsToRemove"))
+    rules = contracts.rule_set(body.get("ruleSet"))
+    merged, dropped = contracts.rule_set(body.get("rulesToMerge")), body.get("rulesToRemove")
+    if merged is not None or dropped is not None:
+        if rules is not None:
+            raise Refused(
+                Refusal.INVALID_RULE_SET,
+                "ruleSet should be omitted if specifying rulesToMerge or rulesToRemove",
+            )
+        rules = contracts.merged_rules(schema.rule_set, merged)
+        rules = contracts.without_rules(rules, dropped or ())
+    contracts.require_valid_rules(rules)
+    number = _number(body, "newVersion", NEXT_VERSION)
+    metadata = contracts.metadata(body.get("metadata")) or schema.metadata
+    changed = replace(
+        schema,
+        text=tags.retagged(schema, added, removed),
+        metadata=contracts.with_version(metadata, number),
+        rule_set=rules,
+    )
+    return Registration(version.subject, changed, version=number)
 
 
 def version_json(registry: Registry, version: SchemaVersion, request: Request) -> dict[str, Any]:

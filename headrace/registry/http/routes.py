@@ -66,6 +66,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", VERSION, subjects.look_up_at_version, READ, ("normalize", "deleted")),
     Route("DELETE", VERSION, subjects.delete_version, WRITE, ("permanent",), writes=True),
     Route("GET", f"{VERSION}/schema", subjects.get_version_schema, READ, ("format", "deleted")),
+    Route("POST", f"{VERSION}/tags", subjects.change_tags, WRITE, writes=True),
     Route("GET", f"{VERSION}/referencedby", subjects.referenced_by, READ, ("deleted", *PAGE)),
     Route(
         "GET",

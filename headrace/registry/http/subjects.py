@@ -97,6 +97,15 @@ async def delete_version(registry: Registry, request: Request) -> Answer:
     return Answer(deleted)
 
 
+async def change_tags(registry: Registry, request: Request) -> Answer:
+    """A new version: the same schema with other tags, metadata or rules."""
+    require_valid(request.subject)
+    version = _version(registry, request, deleted=False)
+    wanted = formats.retagging(version, request)
+    registered = await registry.write(lambda: registry.registrar.register(wanted))
+    return Answer(formats.registered_json(registry, registered, request))
+
+
 def referenced_by(registry: Registry, request: Request) -> Answer:
     version = _version(registry, request, deleted=True)
     place = (version.subject, version.version)
