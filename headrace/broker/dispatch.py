@@ -1,7 +1,7 @@
 """Api key to handler: version check, the first step of its work, a refusal turned into its code."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
 from struct import Struct
@@ -11,6 +11,7 @@ from typing import Any
 from headrace.broker.connection import Connection
 from headrace.broker.context import Broker, Call
 from headrace.broker.exchange import Answer, ClientRefused, Pending
+from headrace.broker.first_step import Begun
 from headrace.broker.refusals import refusal
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol.apis import APIS, Api, is_flexible
@@ -158,40 +159,13 @@ def _begin(api: Api, version: int, handler: ModuleType) -> Start:
         except StopIteration as answered:
             return (answered.value,)
         pending = Pending()
-        broker.spawn(_finish(pending, _Begun(work, awaited)))
+        broker.spawn(_finish(pending, Begun(work, awaited)))
         return pending
 
     return start
 
 
-class _Begun:
-    """The rest of a coroutine, once its first step came to wait for something."""
-
-    __slots__ = ("_awaited", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, bytes], awaited: Any) -> None:
-        self._work = work
-        self._awaited = awaited
-
-    def __await__(self) -> Generator[Any, Any, bytes]:
-        work, awaited = self._work, self._awaited
-        try:
-            while True:
-                try:
-                    sent = yield awaited
-                except GeneratorExit:
-                    work.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001  whatever it is, it is the work's
-                    awaited = work.throw(error)
-                else:
-                    awaited = work.send(sent)
-        except StopIteration as answered:
-            body: bytes = answered.value
-            return body
-
-
-async def _finish(pending: Pending, begun: _Begun) -> None:
+async def _finish(pending: Pending, begun: Begun[bytes]) -> None:
     try:
         pending.finish((await begun,))
     except ClientRefused as refusal:

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
+from headrace.broker.first_step import Begun
 from headrace.broker.partitions import Partition
 from headrace.broker.shard import Producer
 from headrace.coordination.transaction_moves import TRANSACTIONS_V2
@@ -116,10 +117,24 @@ def _place(partition: Partition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.index)
 
 
-async def _all(ends: Iterable[Awaitable[None]]) -> None:
-    """Await every one, even if one fails: a retry then begins with nothing under way."""
-    for outcome in await asyncio.gather(*ends, return_exceptions=True):
-        if isinstance(outcome, BaseException):
+async def _all(ends: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Await every one, even if one fails: a retry then begins with nothing under way.
+
+    All are written in one pass; a task is made only where a disk must be waited for.
+    """
+    outcomes: list[BaseException | None] = []
+    waiting: list[Begun[None]] = []
+    for end in ends:
+        try:
+            waiting.append(Begun(end, end.send(None)))
+        except StopIteration:
+            continue
+        except KafkaError as refusal:
+            outcomes.append(refusal)
+    if waiting:
+        outcomes += await asyncio.gather(*waiting, return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None:
             raise outcome
 
 

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.broker.first_step import Begun
 from headrace.broker.markers import OFFSETS_TOPIC, Markers
 from headrace.broker.shard import Shard
 from headrace.coordination.sharding import partition_of
@@ -331,7 +333,10 @@ class TransactionCoordinator:
         transactional_id = write.transaction.transactional_id
         if transactional_id not in self._finishing:
             self._finishing.add(transactional_id)
-            self._broker.spawn(self._finish(shard, write))
+            finishing = self._finish(shard, write)
+            # In place: where no disk is waited for, the next transaction finds this one ended.
+            with suppress(StopIteration):
+                self._broker.spawn(_rest(Begun(finishing, finishing.send(None))))
 
     async def _finish(self, shard: TransactionShard, write: WriteMarkers) -> None:
         transactional_id = write.transaction.transactional_id
@@ -365,6 +370,10 @@ class TransactionCoordinator:
                 )
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, MAX_RETRY_S)
+
+
+async def _rest(finishing: Begun[None]) -> None:
+    await finishing
 
 
 async def _every(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
