@@ -14,6 +14,8 @@ from headrace.registry.schema import AVRO, Schema, SchemaVersion, dashed, refere
 
 SCHEMA_MAGICS = (0, 1)
 TENANT = "default"
+# What reading a value of another shape than expected raises.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 class BadRecord(ValueError):
@@ -113,12 +115,14 @@ def decode(key: bytes | None, value: bytes | None, timestamp_ms: int) -> Record 
     fields = _object(key, "key")
     try:
         return _decode(fields, value, timestamp_ms)
-    except (KeyError, TypeError, AttributeError, Refused) as error:
+    except BadRecord:
+        raise
+    except (*MALFORMED, Refused) as error:
         raise BadRecord(f"{fields.get('keytype')} {fields.get('subject')}: {error!r}") from error
 
 
 def _decode(key: Mapping[str, Any], value: bytes | None, timestamp_ms: int) -> Record | None:
-    subject = key.get("subject")
+    subject = _optional(key.get("subject"))
     content = None if value is None else _object(value, "value")
     match key["keytype"]:
         case "SCHEMA":
@@ -134,7 +138,7 @@ def _decode(key: Mapping[str, Any], value: bytes | None, timestamp_ms: int) -> R
         case "DELETE_SUBJECT" if content is not None:
             return SubjectDeleted(_text(content["subject"]), _number(content["version"]))
         case "CLEAR_SUBJECT" if content is not None:
-            return SubjectCleared(content.get("subject"))
+            return SubjectCleared(_optional(content.get("subject")))
         case "NOOP" | "DELETE_SUBJECT" | "CLEAR_SUBJECT" | "ASSOC":
             return None
         case kind:
@@ -150,7 +154,7 @@ def _schema_record(
     if content is None:
         return SchemaRecord(subject, version, None)
     schema = Schema(
-        content.get("schemaType") or AVRO,
+        _optional(content.get("schemaType")) or AVRO,
         _text(content["schema"]),
         tuple(
             Reference(_text(each["name"]), _text(each["subject"]), _number(each["version"]))
@@ -218,6 +222,10 @@ def _text(given: object) -> str:
     if not isinstance(given, str):
         raise TypeError(f"{given!r} is not a string")
     return given
+
+
+def _optional(given: object) -> str | None:
+    return None if given is None else _text(given)
 
 
 def _number(given: object) -> int:

@@ -114,6 +114,10 @@ class Reader:
             except HeadraceError as error:
                 logger.warning("schemas topic cannot be read reason=%s", error)
                 self._stopping.wait(RETRY_PAUSE_S)
+            except Exception:
+                # The thread's root: a registry that no longer reads must not look as if it did.
+                logger.exception("schemas topic cannot be read")
+                self._stopping.wait(RETRY_PAUSE_S)
 
     def _follow(self, consumer: Consumer) -> None:
         while not self._stopping.is_set():

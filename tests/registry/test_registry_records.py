@@ -154,6 +154,42 @@ def test_no_bytes_break_the_reader(key: bytes, value: bytes | None) -> None:
         decode(key, value, 0)
 
 
+shapes = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["name", "subject", "version", "tags"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+fields = st.sampled_from(
+    ["subject", "version", "id", "schema", "schemaType", "references", "metadata", "ruleSet", "md5", "deleted", "mode", "compatibilityLevel", "normalize", "defaultMetadata", "context", "alias"]
+)
+kinds = st.sampled_from(["SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "CLEAR_SUBJECT", "CONTEXT"])
+
+
+def shown(registry: Registry) -> list[SchemaVersion]:
+    return list(registry.subjects.all_versions(deleted=True))
+
+
+@given(kinds, st.dictionaries(fields, shapes), st.dictionaries(fields, shapes))
+def test_no_json_breaks_the_reader_or_the_state(
+    kind: str, key: dict[str, Any], value: dict[str, Any]
+) -> None:
+    registry = Registry(TINY_LANGUAGES)
+    whole = {"subject": "a", "version": 1, "magic": 1, **key, "keytype": kind}
+    content = {"subject": "a", "version": 1, "id": 1, "schema": "x", **value}
+    with contextlib.suppress(BadRecord):
+        record = decode(json.dumps(whole).encode(), json.dumps(content).encode(), 0)
+        if record is not None:
+            registry.replay(record, 0)
+            encode(record)
+            assert all(isinstance(each.subject, str) for each in shown(registry))
+            registry.subjects.aliases()
+
+
 def test_a_record_that_gives_an_id_twice_is_skipped() -> None:
     registry = Registry(TINY_LANGUAGES)
     other = Schema("AVRO", "other")
