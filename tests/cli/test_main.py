@@ -117,15 +117,29 @@ def test_a_listener_that_does_not_speak_kafka_is_told_apart() -> None:
 
 
 @contextmanager
+def hears_ctrl_c() -> Iterator[None]:
+    """Processes started here hear Ctrl-C, even if the tests run in a shell's background.
+
+    Such a shell has its children ignore it, and their children inherit that.
+    """
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+
+
+@contextmanager
 def follow(bootstrap: str, topic: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A consumer that follows the topic from its beginning, in a process of its own."""
-    following = subprocess.Popen(
-        [sys.executable, "-m", "headrace", "consume", topic, "--from-beginning"],
-        # Python must buffer as it does for a user, so that forgetting to flush would show.
-        env={**os.environ, "HEADRACE_BOOTSTRAP": bootstrap, "PYTHONUNBUFFERED": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    with hears_ctrl_c():
+        following = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "consume", topic, "--from-beginning"],
+            # Python must buffer as it does for a user, so that forgetting to flush would show.
+            env={**os.environ, "HEADRACE_BOOTSTRAP": bootstrap, "PYTHONUNBUFFERED": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
     # Whatever goes wrong, its pipes end, and with them the reads that wait for them.
     too_late = threading.Timer(WAIT_S, following.kill)
     too_late.start()
