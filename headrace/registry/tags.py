@@ -1,7 +1,7 @@
 """Tags written into a schema's own text, on the record or the field that a path names."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from headrace.registry.refusals import Refusal, Refused
@@ -39,6 +39,22 @@ def retagged(
     for _, path in sorted(missing):
         raise Refused(Refusal.INVALID_SCHEMA, f"No entity at the path {path} can be tagged")
     return json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+
+
+def found(schema: Schema, wanted: Collection[str]) -> list[dict[str, Any]]:
+    """Where the text has any of these tags (`*`: any at all), and which."""
+    places: list[dict[str, Any]] = []
+
+    def visit(entity: Entity, place: dict[str, Any]) -> None:
+        tags = place.get(TAGS, ())
+        if tags and ("*" in wanted or not set(wanted).isdisjoint(tags)):
+            kind, path = entity
+            shown = {"entityPath": path, "entityType": kind}
+            places.append({"schemaEntity": shown, "tags": list(tags)})
+
+    if schema.language == AVRO:
+        _walk(json.loads(schema.text), "", visit)
+    return places
 
 
 def entities(given: object) -> dict[Entity, set[str]]:

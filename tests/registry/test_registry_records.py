@@ -165,7 +165,24 @@ shapes = st.recursive(
     max_leaves=6,
 )
 fields = st.sampled_from(
-    ["subject", "version", "id", "schema", "schemaType", "references", "metadata", "ruleSet", "md5", "deleted", "mode", "compatibilityLevel", "normalize", "defaultMetadata", "context", "alias"]
+    [
+        "subject",
+        "version",
+        "id",
+        "schema",
+        "schemaType",
+        "references",
+        "metadata",
+        "ruleSet",
+        "md5",
+        "deleted",
+        "mode",
+        "compatibilityLevel",
+        "normalize",
+        "defaultMetadata",
+        "context",
+        "alias",
+    ]
 )
 kinds = st.sampled_from(["SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "CLEAR_SUBJECT", "CONTEXT"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.registry.refusals import Refusal, Refused
 from headrace.registry.schema import Schema
-from headrace.registry.tags import entities, retagged
+from headrace.registry.tags import entities, found, retagged
 
 INNER = {"type": "record", "name": "In", "fields": [{"name": "g", "type": "int"}]}
 OUTER = {
@@ -46,3 +46,16 @@ def test_a_place_that_is_not_there_is_refused() -> None:
     for bad in ([{}], [3], "x", 5):
         with pytest.raises(Refused):
             entities(bad)
+
+
+def test_tags_are_found_by_name_or_all_of_them() -> None:
+    tagged = retagged(SCHEMA, entities(place("sr_field", "n.In.g", "PII", "A")), {})
+    shown = [
+        {
+            "schemaEntity": {"entityPath": "n.In.g", "entityType": "sr_field"},
+            "tags": ["A", "PII"],
+        }
+    ]
+    assert found(Schema("AVRO", tagged), ["PII"]) == shown
+    assert found(Schema("AVRO", tagged), ["*"]) == shown
+    assert found(Schema("AVRO", tagged), ["other"]) == []

@@ -120,7 +120,10 @@ def _content(registry: Registry, version: SchemaVersion, request: Request) -> di
         fields["metadata"] = schema.metadata
     if schema.rule_set is not None:
         fields["ruleSet"] = schema.rule_set
-    return {**fields, "schema": formatted(registry, version, request)}
+    fields["schema"] = formatted(registry, version, request)
+    wanted = request.query.get("findTags")
+    tagged = tags.found(schema, wanted) if wanted else []
+    return {**fields, "schemaTags": tagged} if tagged else fields
 
 
 def _written(version: SchemaVersion) -> dict[str, Any]:

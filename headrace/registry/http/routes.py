@@ -44,7 +44,7 @@ class Route:
 
 PAGE = ("offset", "limit")
 LISTED = ("deleted", "deletedOnly", *PAGE)
-SHOWN = ("format", "referenceFormat", "deleted")
+SHOWN = ("format", "referenceFormat", "deleted", "findTags")
 READ, WRITE, ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 SUBJECT = "/subjects/{subject}"
 VERSIONS = "/subjects/{subject}/versions"
@@ -88,7 +88,7 @@ ROUTES: tuple[Route, ...] = (
         BY_ID,
         schemas.get_by_id,
         READ,
-        ("subject", "format", "referenceFormat", "fetchMaxId"),
+        ("subject", "format", "referenceFormat", "findTags", "fetchMaxId"),
     ),
     Route("GET", f"{BY_ID}/schema", schemas.get_schema_by_id, READ, ("subject", "format")),
     Route("GET", f"{BY_ID}/subjects", schemas.subjects_of_id, READ, ("subject", "deleted", *PAGE)),
