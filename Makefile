@@ -25,7 +25,8 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m "not oracle"
 
 crash: $(STAMP)
-	HEADRACE_CRASH_CYCLES=200 HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/crash
+	HEADRACE_CRASH_CYCLES=200 HEADRACE_FUZZ_FRAMES=100000 HYPOTHESIS_PROFILE=nightly \
+		$(BIN)/python -m pytest tests/crash tests/compat/test_hostile_wire.py
 
 compat: $(STAMP)
 	$(BIN)/python -m pytest -m oracle
