@@ -107,7 +107,7 @@ def read_produce(version: int, buffer: memoryview, position: int, end: int) -> P
 def _read_one(version: int, buffer: memoryview, position: int, end: int) -> ProduceRequest | None:
     """The usual request, one batch outside a transaction; None for `read_legacy` to read others.
 
-    Half the time of that, 1.4 us of 22 for a Produce of one record.
+    Half the time of that: 1.3 us of 23 for a Produce of one record.
     """
     name_at = position + _ONE_TOPIC.size
     if version < 3 or name_at > end:
@@ -236,7 +236,7 @@ def _before_one(version: int, topic: str | UUID) -> bytes:
 
 
 def _after_name(version: int, answer: PartitionProduced) -> bytes | None:
-    """The rest of it, in one call: with the above 0.8 us less than `write_produced`, of 22.
+    """The rest of it, in one call: with the above 0.8 us of 23 less than `write_produced`.
 
     None if there is more to tell than an error code.
     """

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from headrace.errors import ErrorCode, KafkaError
 from headrace.log.origin import Origin
 from headrace.log.settings import DEFAULTS, TopicSettings, validate_overrides
-from headrace.log.validation import (
-    MAX_RECORD_ERRORS,
-    InvalidRecords,
-    validate,
-    validate_with_care,
-)
+from headrace.log.validation import MAX_RECORD_ERRORS, InvalidRecords, validate
 from headrace.protocol.produce import RecordError
 from headrace.protocol.records import BatchView, Record, control_batch, write_batch
 
@@ -128,36 +123,6 @@ def test_a_good_batch_is_the_same_memory(codec, count):
     assert bytes(content) == before
     assert [it.record_count for it in validated.batches] == [count]
     assert validated.log_append_time_ms == -1
-
-
-# Of the header: base offset, length, magic, attributes, last delta, timestamps, producer, count.
-HEADER_FIELDS = (">q", 0), (">i", 8), (">b", 16), (">h", 21), (">i", 23), (">q", 27), (">q", 35)
-HEADER_FIELDS += (">q", 43), (">i", 53), (">i", 57)
-
-
-@given(
-    st.sampled_from([0, 1, 2, 3, 4]),
-    st.integers(1, 3),
-    st.sampled_from([None, *HEADER_FIELDS]),
-    st.integers(-3, 120) | st.sampled_from([NOW, NOW + 2 * 3_600_000]),
-    st.booleans(),
-    st.sampled_from([{}, {"max.message.bytes": "100"}, {"compression.type": "gzip"}]),
-)
-def test_the_usual_batch_is_judged_as_with_care(codec, count, field, value, fix, overrides):
-    content = batch(count, compression=codec)
-    if field is not None and not (field[0] in (">b", ">h", ">i") and abs(value) > 127):
-        put(content, field[0], field[1], value, fix=fix)
-    settings = validate_overrides(overrides) if overrides else DEFAULTS
-    outcomes = []
-    for judge in (
-        lambda copy: validate(copy, settings=settings, now_ms=NOW),
-        lambda copy: validate_with_care(copy, settings, NOW),
-    ):
-        try:
-            outcomes.append(bytes(judge(bytearray(content)).buffer))
-        except KafkaError as error:
-            outcomes.append((error.code, error.message))
-    assert outcomes[0] == outcomes[1]
 
 
 def test_the_usual_batch_is_not_decoded(monkeypatch):
