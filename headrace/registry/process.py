@@ -28,6 +28,8 @@ from headrace.registry.storage import Reader, TopicLog, Writer, ensure_topic
 logger = logging.getLogger(__name__)
 
 LOAD_LIMIT_S = 120.0
+# A schema may come this many times as large as the record it becomes: with white space.
+PRETTY_PRINTED = 4
 DEFAULT_TOPIC = "_schemas"
 DEFAULT_GROUP = "schema-registry"
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")
@@ -108,8 +110,11 @@ async def _serve(
     with _bind(settings) as listener:
         users = Users(None) if settings.users is None else read_users(settings.users)
         check_reachable(settings.bootstrap)
-        cluster_id = await asyncio.to_thread(ensure_topic, settings.bootstrap, settings.topic)
-        registry = Registry(languages, group_id=settings.group_id, kafka_cluster_id=cluster_id)
+        found = await asyncio.to_thread(ensure_topic, settings.bootstrap, settings.topic)
+        registry = Registry(
+            languages, group_id=settings.group_id, kafka_cluster_id=found.cluster_id
+        )
+        registry.max_schema_bytes = found.max_record_bytes * PRETTY_PRINTED
         reader = Reader(settings.bootstrap, settings.topic, registry.replay)
         writer = Writer(settings.bootstrap, settings.topic, f"headrace-{settings.group_id}")
         log = TopicLog(reader, writer)

@@ -52,6 +52,8 @@ class Registry:
         self.parser = Parser(self.subjects, languages)
         self.registrar = Registrar(self.subjects, self.parser)
         self.log: Log | None = None
+        # Not worth parsing if larger: the log would not take it.
+        self.max_schema_bytes: int | None = None
         # Moves with every record, so that answers made before can be told from those after.
         self.generation = 0
         self.skipped_records = 0

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.admin import Admin, ConfigKind, NewTopic
@@ -34,6 +35,8 @@ READ_BACK_LIMIT_S = 5.0
 TRANSACTION_TIMEOUT_MS = 15_000
 # librdkafka doubles its pauses up to this: a log that comes back is found at once.
 RECONNECT_MS = 500
+# Kafka's default of max.message.bytes.
+DEFAULT_RECORD_BYTES = 1_048_588
 FENCED = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -44,8 +47,16 @@ FENCED = (
 Read = tuple[int, Record | BadRecord | None]
 
 
-def ensure_topic(bootstrap: str, topic: str) -> str:
-    """Create the topic compacted with one partition, or check that it is so; the cluster's id."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the registry needs to know of the cluster and the topic."""
+
+    cluster_id: str
+    max_record_bytes: int
+
+
+def ensure_topic(bootstrap: str, topic: str) -> Found:
+    """Create the topic compacted with one partition, or check that it is so."""
     admin = Admin(bootstrap)
     if not admin.topic_exists(topic):
         try:
@@ -62,7 +73,8 @@ def ensure_topic(bootstrap: str, topic: str) -> str:
             f"{topic} has cleanup.policy={configs.get('cleanup.policy')}, so schemas would be "
             "lost: set it to compact"
         )
-    return admin.cluster().cluster_id
+    largest = int(configs.get("max.message.bytes") or DEFAULT_RECORD_BYTES)
+    return Found(admin.cluster().cluster_id, largest)
 
 
 class Reader:

@@ -76,6 +76,14 @@ def test_bad_bodies_are_refused_and_nothing_is_written(api: Api, body: bytes, st
     assert api.log.records == []
 
 
+def test_what_the_log_would_not_take_is_refused_unread(api: Api) -> None:
+    api.registry.max_schema_bytes = 1_000
+    answer = api.post(REGISTER, b'{"schema": "!!!' + b" " * 1_000)
+    assert (answer.status, answer.code) == (422, 42209)
+    answer = api.post(REGISTER, b" " * (33 << 20))
+    assert answer.status == 413
+
+
 def test_unknown_paths_and_methods(api: Api) -> None:
     assert api.get("/nothing").content == {"error_code": 404, "message": "HTTP 404 Not Found"}
     assert api.put("/subjects", {}).code == 405

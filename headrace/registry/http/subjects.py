@@ -59,6 +59,8 @@ def list_versions(registry: Registry, request: Request) -> Answer:
 
 async def register(registry: Registry, request: Request) -> Answer:
     require_valid(request.subject)
+    if registry.max_schema_bytes is not None and len(request.body) > registry.max_schema_bytes:
+        raise Refused(Refusal.SCHEMA_TOO_LARGE)
     wanted = formats.registration(request.subject, request)
     registrar = registry.registrar
     version = await registry.write(
