@@ -368,16 +368,15 @@ def test_a_new_group_begins_where_it_says(reset, first):
 async def test_aborted_records_are_not_delivered_to_a_group_that_reads_committed():
     async with new_broker(records=1) as broker:
         await configure(broker, "share.isolation.level", "read_committed")
-        transaction = {
-            "producer_id": 5,
-            "producer_epoch": 0,
-            "base_sequence": 0,
-            "transactional": True,
-        }
         partition = broker.partitions.get("orders", 0)
-        partition.append(
-            write_batch([Record(0, 0, b"k", b"v", ())], **transaction), origin=Origin.COORDINATOR
+        batch = write_batch(
+            [Record(0, 0, b"k", b"v", ())],
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
         )
+        partition.append(batch, origin=Origin.COORDINATOR)
         await partition.wait_durable(2)
         ann = Client(broker)
         assert await ann.fetch() == [(0, 0, 1)]

@@ -98,7 +98,7 @@ def test_a_file_that_is_no_file_is_a_refusal(tmp_path):
     ],
 )
 def test_plain_options_are_read_as_the_command_reads_them(monkeypatch, arguments):
-    read = []
+    read: list[object] = []
     monkeypatch.setattr(broker, "serve", read.append)
     outcome = run(app, arguments)
     plain = plain_options(["broker", *arguments])

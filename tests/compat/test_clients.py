@@ -99,7 +99,7 @@ def test_aiokafka_writes_and_reads(bootstrap: str, topic: str) -> None:
         )
         consumer.assign([aiokafka.TopicPartition(topic, index) for index in range(2)])
         await consumer.start()
-        got = []
+        got: list[tuple[bytes, bytes]] = []
         while len(got) < len(RECORDS):
             message = await asyncio.wait_for(consumer.getone(), WAIT_S)
             got.append((message.key, message.value))

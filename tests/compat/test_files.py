@@ -46,7 +46,7 @@ def fill(bootstrap: str) -> None:
 def values(bootstrap: str) -> list[tuple[int, bytes]]:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    got = []
+    got: list[tuple[int, bytes]] = []
     while len(got) < COUNT:
         message = consumer.poll(WAIT_S)
         assert message is not None, f"only {len(got)} records arrived"

@@ -67,7 +67,9 @@ class Group:
     def replayed(self) -> SharePartitions:
         machine = SharePartitions(self.updates_per_snapshot)
         for key, value in self.log:
-            machine.replay(ShareCodec().decode(key, value))
+            record = ShareCodec().decode(key, value)
+            assert record is not None
+            machine.replay(record)
         return machine
 
     def acquire(self, member: str, batches, wanted: Wanted) -> list[AcquiredRecords]:
@@ -125,7 +127,8 @@ class Group:
     def settle(self, offset: int, kind: int) -> None:
         del self.holder[offset]
         given_up = kind == RELEASE and self.count[offset] >= self.limits.delivery_count_limit
-        self.state[offset] = {ACCEPT: "acknowledged", RELEASE: "available"}.get(kind, "archived")
+        settled: dict[int, str] = {ACCEPT: "acknowledged", RELEASE: "available"}
+        self.state[offset] = settled.get(kind, "archived")
         if given_up:
             self.state[offset] = "archived"
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.protocol import produce
 from headrace.protocol.messages import Message, read_response, write_request, write_response
+from headrace.protocol.packing import UNREADABLE
 from headrace.protocol.primitives import ZERO_UUID, Malformed
 from headrace.protocol.produce import (
     PartitionProduced,
@@ -161,11 +162,11 @@ def test_one_batch_is_read_as_any_number_of_them(version, transactional_id, batc
     message = Message(transactional_id=transactional_id, acks=1, topic_data=topics)
     body = write_request(PRODUCE, version, message)
     end = data.draw(st.sampled_from([len(body), max(len(body) - 1, 0), len(body) // 2]))
-    outcomes = []
+    outcomes: list[object] = []
     for read in (read_produce, read_legacy):
         try:
             outcomes.append(read(version, memoryview(body), 0, end))
-        except (Malformed, *produce.UNREADABLE):
+        except (Malformed, *UNREADABLE):
             outcomes.append(None)
     assert outcomes[0] == outcomes[1]
 
