@@ -70,15 +70,8 @@ class Registry:
             logger.warning("record skipped offset=%d reason=%s", offset, error)
         self.generation += 1
 
-    async def write(
-        self,
-        decide: Callable[[], Decision[A]],
-        already: Callable[[], A | None] = lambda: None,
-    ) -> A:
-        """Decide, write, and answer once it was read back; what stands already is not written."""
-        standing = already()
-        if standing is not None:
-            return standing
+    async def write(self, decide: Callable[[], Decision[A]]) -> A:
+        """Decide, write, and answer once it was read back."""
         if self.log is None:
             raise Refused(Refusal.UNKNOWN_LEADER)
         await self._turn()

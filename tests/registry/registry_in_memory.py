@@ -50,9 +50,12 @@ class Alone:
     """A registry that has no other beside it."""
 
     leads = True
+    # Whether anyone is known to lead.
+    known = True
 
     async def decided(self) -> None:
-        pass
+        if not self.known:
+            raise Refused(Refusal.UNKNOWN_LEADER)
 
     async def forward(self, request: Request, target: str) -> Answer:
         raise AssertionError("there is nobody to ask")
@@ -77,7 +80,8 @@ class Api:
         self.registry = Registry(TINY_LANGUAGES)
         self.log = MemoryLog(self.registry)
         self.registry.log = self.log
-        self.application = Application(self.registry, users or Users(None), Alone())
+        self.group = Alone()
+        self.application = Application(self.registry, users or Users(None), self.group)
 
     def get(self, path: str, **query: object) -> Answered:
         return self.ask("GET", path, None, query)

@@ -125,6 +125,15 @@ def test_without_the_log_reads_go_on_and_writes_recover(api: Api, away: Refusal)
     assert api.register("a", "x y?") == 2
 
 
+def test_without_a_leader_what_is_registered_is_still_told(api: Api) -> None:
+    api.register("a", "x")
+    api.group.known = False
+    assert api.register("a", "x") == 1
+    assert api.post(REGISTER, {"schema": "x y?"}).code == 50004
+    assert api.delete("/subjects/a").code == 50004
+    assert api.post(REGISTER, {"schema": "!"}).code == 42201
+
+
 def head(path: str, *lines: str) -> bytes:
     return "\r\n".join([f"GET {path} HTTP/1.1", "Host: here", *lines, "", ""]).encode()
 

@@ -176,6 +176,10 @@ class Application:
     async def _ask(self, route: Route, request: Request, target: str) -> Answer:
         if request.body:
             require_consumed(request.headers.get("content-type", ""))
+        if route.standing is not None:
+            standing = route.standing(self.registry, request)
+            if standing is not None:
+                return standing
         if route.writes:
             await self._leadership.decided()
             if not self._leadership.leads:

@@ -30,8 +30,10 @@ class Route:
     handler: Handler
     role: Role
     query: tuple[str, ...] = ()
-    # A write is done by the leader alone.
+    # A write is done by the leader alone,
     writes: bool = False
+    # unless this has the answer: what was to be written stands already.
+    standing: Callable[[Registry, Request], Answer | None] | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -60,7 +62,13 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", SUBJECT, subjects.delete_subject, WRITE, ("permanent",), writes=True),
     Route("GET", VERSIONS, subjects.list_versions, READ, ("deletedAsNegative", *LISTED)),
     Route(
-        "POST", VERSIONS, subjects.register, WRITE, ("normalize", "format", "force"), writes=True
+        "POST",
+        VERSIONS,
+        subjects.register,
+        WRITE,
+        ("normalize", "format", "force"),
+        writes=True,
+        standing=subjects.registered,
     ),
     Route("GET", VERSION, subjects.get_version, READ, SHOWN),
     Route("POST", VERSION, subjects.look_up_at_version, READ, ("normalize", "deleted")),

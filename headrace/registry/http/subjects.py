@@ -4,6 +4,7 @@ from headrace.registry import deletion
 from headrace.registry.http import formats
 from headrace.registry.http.exchange import Answer, Request, page, version_number
 from headrace.registry.refusals import Refusal, Refused
+from headrace.registry.registration import Registration
 from headrace.registry.registry import Registry
 from headrace.registry.schema import SchemaVersion
 from headrace.registry.subject_names import (
@@ -57,15 +58,15 @@ def list_versions(registry: Registry, request: Request) -> Answer:
     return Answer(page(request, numbers))
 
 
+def registered(registry: Registry, request: Request) -> Answer | None:
+    """The answer to a registration of what is registered: no writer is needed for it."""
+    found = registry.registrar.already(_wanted(registry, request))
+    return None if found is None else Answer(formats.registered_json(registry, found, request))
+
+
 async def register(registry: Registry, request: Request) -> Answer:
-    require_valid(request.subject)
-    if registry.max_schema_bytes is not None and len(request.body) > registry.max_schema_bytes:
-        raise Refused(Refusal.SCHEMA_TOO_LARGE)
-    wanted = formats.registration(request.subject, request)
-    registrar = registry.registrar
-    version = await registry.write(
-        lambda: registrar.register(wanted), lambda: registrar.already(wanted)
-    )
+    wanted = _wanted(registry, request)
+    version = await registry.write(lambda: registry.registrar.register(wanted))
     return Answer(formats.registered_json(registry, version, request))
 
 
@@ -135,6 +136,13 @@ def with_prefix(registry: Registry, prefix: str) -> list[str]:
         return [name for name in names if name.startswith(prefix)]
     rest = prefix.removeprefix(ALL_CONTEXTS)
     return [name for name in names if SubjectName.parse(name).subject.startswith(rest)]
+
+
+def _wanted(registry: Registry, request: Request) -> Registration:
+    require_valid(request.subject)
+    if registry.max_schema_bytes is not None and len(request.body) > registry.max_schema_bytes:
+        raise Refused(Refusal.SCHEMA_TOO_LARGE)
+    return formats.registration(request.subject, request)
 
 
 def _shown(request: Request, *, alive: bool) -> bool:
