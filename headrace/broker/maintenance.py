@@ -39,8 +39,14 @@ async def checkpoint(broker: Broker) -> None:
 
 
 async def sweep_deleted(broker: Broker) -> None:
+    """Remove files once they are due, and the directories of deleted partitions now and then."""
+    swept_at = broker.loop.time()
     while True:
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(LOOK_S)
+        due = broker.store.deleted.due(broker.clock.monotonic_ms())
+        if not due and broker.loop.time() - swept_at < SWEEP_S:
+            continue
+        swept_at = broker.loop.time()
         try:
             await asyncio.to_thread(broker.store.sweep)
         except OSError as error:

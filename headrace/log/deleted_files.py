@@ -26,6 +26,11 @@ class DeletedFiles:
         with self._lock:
             self._waiting.extend((due_ms, path) for path in paths)
 
+    def due(self, now_ms: int) -> bool:
+        """Whether there is something to remove."""
+        with self._lock:
+            return any(at <= now_ms for at, _path in self._waiting)
+
     def remove(self, now_ms: int) -> int:
         """Remove what is due; how many files."""
         with self._lock:
