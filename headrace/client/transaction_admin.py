@@ -1,15 +1,13 @@
 """Transactions as an operator sees them: who has one open, for how long, and how to end it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.client.librdkafka import TopicPartition
-from headrace.client.patience import patiently
-from headrace.client.wire import Api, Connection, Wire, refuse
+from headrace.client.wire import Api, Connection, CoordinatorKind, Wire, asked, refuse
 from headrace.errors import ErrorCode, KafkaError
 from headrace.protocol.messages import Message
 
-TRANSACTIONAL = 1  # the kind of coordinator, in FindCoordinator
 # Fencing only opens the way to an abort; the timeout of a transaction never begun is of no use.
 FENCING_TIMEOUT_MS = 60_000
 NO_OFFSET = -1
@@ -68,7 +66,7 @@ class TransactionAdmin:
     def describe(self, transactional_id: str) -> Transaction:
         node_id, coordinator = self._coordinator(transactional_id)
         request = Message(transactional_ids=[transactional_id])
-        answer = _asked(
+        answer = asked(
             coordinator,
             Api.DESCRIBE_TRANSACTIONS,
             request,
@@ -101,7 +99,7 @@ class TransactionAdmin:
             transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS
         )
         about = f"transactional id {transactional_id} in state {state}"
-        _asked(coordinator, Api.INIT_PRODUCER_ID, request, about)
+        asked(coordinator, Api.INIT_PRODUCER_ID, request, about)
 
     def open_transactions(self, places: Iterable[TopicPartition]) -> list[OpenTransaction]:
         """Transactions that partitions hold open, from their leaders."""
@@ -150,7 +148,7 @@ class TransactionAdmin:
 
     def _held_by(self, node_id: int, request: Message) -> list[TransactionListing]:
         broker = self._wire.broker(node_id)
-        answer = _asked(broker, Api.LIST_TRANSACTIONS, request, "listing transactions")
+        answer = asked(broker, Api.LIST_TRANSACTIONS, request, "listing transactions")
         if answer.unknown_state_filters:
             unknown = ", ".join(answer.unknown_state_filters)
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"no transaction state is named {unknown}")
@@ -162,18 +160,7 @@ class TransactionAdmin:
         ]
 
     def _coordinator(self, transactional_id: str) -> tuple[int, Connection]:
-        request = Message(
-            key=transactional_id, key_type=TRANSACTIONAL, coordinator_keys=[transactional_id]
-        )
-        answer = _asked(
-            self._wire.any(),
-            Api.FIND_COORDINATOR,
-            request,
-            f"finding the coordinator of {transactional_id}",
-            lambda found: int(_coordinator_row(found).error_code),
-        )
-        row = _coordinator_row(answer)
-        return row.node_id, self._wire.broker(row.node_id)
+        return self._wire.coordinator(CoordinatorKind.TRANSACTION, transactional_id)
 
     def _leaders(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
         request = Message(
@@ -206,30 +193,3 @@ def _open_on(leader: Connection, place: TopicPartition) -> list[OpenTransaction]
         for producer in row.active_producers
         if producer.current_txn_start_offset != NO_OFFSET
     ]
-
-
-def _coordinator_row(answer: Message) -> Message:
-    # Older versions answer for one key at the top, newer ones for several below.
-    row: Message = answer.coordinators[0] if answer.coordinators else answer
-    return row
-
-
-def _top_error(answer: Message) -> int:
-    return int(answer.error_code)
-
-
-def _asked(
-    broker: Connection,
-    api: Api,
-    request: Message,
-    about: str,
-    error_of: Callable[[Message], int] = _top_error,
-) -> Message:
-    """The answer once it carries no error; one that passes, as of a coordinator that loads, may."""
-
-    def ask() -> Message:
-        answer = broker.call(api, request)
-        refuse(error_of(answer), about)
-        return answer
-
-    return patiently(ask)

@@ -2,13 +2,14 @@
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import cache
 from types import TracebackType
 from typing import Self
 
 from headrace.client.librdkafka import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, split_address
+from headrace.client.patience import patiently
 from headrace.errors import ErrorCode, KafkaError, Unreachable
 from headrace.protocol import schemas
 from headrace.protocol.frame import MAX_FRAME, framed, request_header
@@ -38,7 +39,21 @@ class Api(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator looks after, in FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 class Connection:
@@ -156,6 +171,18 @@ class Wire:
             self._open[node_id] = Connection(*self._addresses[node_id])
         return self._open[node_id]
 
+    def coordinator(self, kind: CoordinatorKind, key: str) -> tuple[int, Connection]:
+        """The broker that looks after a group or a transactional id."""
+        answer = asked(
+            self._first,
+            Api.FIND_COORDINATOR,
+            Message(key=key, key_type=kind, coordinator_keys=[key]),
+            f"finding the coordinator of {key}",
+            lambda found: int(_coordinator_row(found).error_code),
+        )
+        node_id = _coordinator_row(answer).node_id
+        return node_id, self.broker(node_id)
+
     def _bootstrap_connection(self) -> Connection:
         failure = Unreachable(self.bootstrap, "no address given")
         for address in self.bootstrap.split(","):
@@ -170,6 +197,33 @@ def refuse(code: int, message: str) -> None:
     """Raise if an answer carries an error."""
     if code != ErrorCode.NONE:
         raise KafkaError(ErrorCode(code), message)
+
+
+def _top_error(answer: Message) -> int:
+    return int(answer.error_code)
+
+
+def asked(
+    broker: Connection,
+    api: Api,
+    request: Message,
+    about: str,
+    error_of: Callable[[Message], int] = _top_error,
+) -> Message:
+    """The answer once it carries no error; one that passes, as of a coordinator that loads, may."""
+
+    def ask() -> Message:
+        answer = broker.call(api, request)
+        refuse(error_of(answer), about)
+        return answer
+
+    return patiently(ask)
+
+
+def _coordinator_row(answer: Message) -> Message:
+    # Older versions answer for one key at the top, newer ones for several below.
+    row: Message = answer.coordinators[0] if answer.coordinators else answer
+    return row
 
 
 @cache
