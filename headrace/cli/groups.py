@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -11,11 +11,11 @@ from headrace.cli.offset_reset import Planned
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, connect, noun, parsed
 from headrace.cli.output import note, print_json, print_table
 from headrace.client.admin import LATEST, Admin
-from headrace.client.group_admin import Group, GroupAdmin
+from headrace.client.group_admin import SHARE, Group, GroupAdmin, ShareOffset
 from headrace.client.librdkafka import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
 
-app = noun("Show consumer groups, reset their offsets, delete them.")
+app = noun("Show groups of consumers, reset their offsets, delete them.")
 
 OFFSET_COLUMNS = (
     "GROUP",
@@ -28,9 +28,19 @@ OFFSET_COLUMNS = (
     "HOST",
     "CLIENT-ID",
 )
-MEMBER_COLUMNS = ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "PARTITIONS")
-STATE_COLUMNS = ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "MEMBERS")
+MEMBER_COLUMNS = ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "EPOCH", "PARTITIONS")
+SHARE_COLUMNS = ("GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG")
+STATE_COLUMNS = (
+    "GROUP",
+    "COORDINATOR",
+    "ASSIGNMENT-STRATEGY",
+    "TYPE",
+    "EPOCH",
+    "STATE",
+    "MEMBERS",
+)
 
+Row: TypeAlias = tuple[object, ...]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
 
@@ -40,18 +50,26 @@ def list_groups(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")
     ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", help="Only groups of this type (Classic, Consumer, Share); may be repeated."
+        ),
+    ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """List consumer groups.
+    """List groups of consumers: classic groups, consumer groups (KIP-848) and share groups.
 
     Example: headrace groups list --state Stable
     """
-    wanted = {name.lower() for name in state or ()}
+    states = {name.lower() for name in state or ()}
+    kinds = {name.lower() for name in kind or ()}
     rows = [
         (listing.group, listing.kind, listing.state)
         for listing in GroupAdmin(connect(bootstrap)).groups()
-        if not wanted or listing.state.lower() in wanted
+        if (not states or listing.state.lower() in states)
+        and (not kinds or listing.kind.lower() in kinds)
     ]
     print_table(("GROUP", "TYPE", "STATE"), rows, as_json=as_json)
 
@@ -69,19 +87,21 @@ def describe(
     Example: headrace groups describe billing
     """
     admin = connect(bootstrap)
-    groups = [_described(GroupAdmin(admin), name) for name in names]
+    groups = [_described(admin, name) for name in names]
     if as_json:
-        print_json([_as_json(admin, group, offsets) for group, offsets in groups])
+        print_json([_as_json(group, rows) for group, rows in groups])
         return
     if state or not members:
         print_table(STATE_COLUMNS, [_state_row(group) for group, _ in groups], as_json=False)
     if members:
-        rows = [row for group, _ in groups for row in _member_rows(group)]
-        print_table(MEMBER_COLUMNS, rows, as_json=False)
+        member_rows = [row for group, _ in groups for row in _member_rows(group)]
+        print_table(MEMBER_COLUMNS, member_rows, as_json=False)
     elif not state:
-        typer.echo()
-        lines = [row for group, offsets in groups for row in _offset_rows(admin, group, offsets)]
-        print_table(OFFSET_COLUMNS, lines, as_json=False)
+        for columns in (OFFSET_COLUMNS, SHARE_COLUMNS):
+            of_kind = [rows for group, rows in groups if _columns(group) == columns]
+            if of_kind:
+                typer.echo()
+                print_table(columns, [row for rows in of_kind for row in rows], as_json=False)
 
 
 @app.command("reset-offsets")
@@ -151,26 +171,35 @@ def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
         raise typer.Exit(1)
 
 
-def _described(groups: GroupAdmin, name: str) -> tuple[Group, dict[TopicPartition, int | None]]:
+def _described(admin: Admin, name: str) -> tuple[Group, list[Row]]:
+    """The group and a row for each of its partitions, in the columns of its kind."""
+    groups = GroupAdmin(admin)
     group = groups.describe(name)
+    if group.kind == SHARE:
+        return group, _share_rows(name, groups.share_offsets(name))
     offsets = groups.offsets(name)
     if group.state == "Dead" and not offsets:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name} does not exist")
-    return group, offsets
+    return group, _offset_rows(admin, group, offsets)
 
 
-def _state_row(group: Group) -> tuple[object, ...]:
+def _columns(group: Group) -> tuple[str, ...]:
+    return SHARE_COLUMNS if group.kind == SHARE else OFFSET_COLUMNS
+
+
+def _state_row(group: Group) -> Row:
     return (
         group.group,
         group.coordinator,
         group.assignor,
         group.kind,
+        group.epoch,
         group.state,
         len(group.members),
     )
 
 
-def _member_rows(group: Group) -> list[tuple[object, ...]]:
+def _member_rows(group: Group) -> list[Row]:
     return [
         (
             group.group,
@@ -178,6 +207,7 @@ def _member_rows(group: Group) -> list[tuple[object, ...]]:
             member.instance_id,
             member.host,
             member.client_id,
+            member.epoch,
             [str(place) for place in member.assignment],
         )
         for member in group.members
@@ -186,12 +216,12 @@ def _member_rows(group: Group) -> list[tuple[object, ...]]:
 
 def _offset_rows(
     admin: Admin, group: Group, offsets: Mapping[TopicPartition, int | None]
-) -> list[tuple[object, ...]]:
+) -> list[Row]:
     """Partitions with a committed offset or a reader; what is unknown is None."""
     owners = {place: member for member in group.members for place in member.assignment}
     wanted = sorted(offsets.keys() | owners.keys())
     ends = admin.offsets(wanted, LATEST)
-    rows: list[tuple[object, ...]] = []
+    rows: list[Row] = []
     for place in wanted:
         at, end, owner = offsets.get(place), ends[place], owners.get(place)
         lag = None if at is None or end is None else max(end - at, 0)
@@ -200,16 +230,16 @@ def _offset_rows(
     return rows
 
 
-def _as_json(
-    admin: Admin, group: Group, offsets: Mapping[TopicPartition, int | None]
-) -> dict[str, Any]:
-    names = [column.lower().replace("-", "_") for column in OFFSET_COLUMNS]
-    return {
-        **asdict(group),
-        "offsets": [
-            dict(zip(names, row, strict=True)) for row in _offset_rows(admin, group, offsets)
-        ],
-    }
+def _share_rows(group: str, offsets: Mapping[TopicPartition, ShareOffset]) -> list[Row]:
+    return [
+        (group, place.topic, place.partition, offset.start_offset, offset.lag)
+        for place, offset in sorted(offsets.items(), key=lambda found: found[0])
+    ]
+
+
+def _as_json(group: Group, rows: list[Row]) -> dict[str, Any]:
+    names = [column.lower().replace("-", "_") for column in _columns(group)]
+    return {**asdict(group), "offsets": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
 def _print_plan(group: str, planned: list[Planned], *, as_json: bool, export: bool) -> None:

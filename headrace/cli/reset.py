@@ -14,7 +14,7 @@ from headrace.cli.options import parsed
 from headrace.cli.quantities import duration_ms, instant_ms
 from headrace.cli.reading import places
 from headrace.client.admin import EARLIEST, LATEST, Admin
-from headrace.client.group_admin import INACTIVE, GroupAdmin
+from headrace.client.group_admin import INACTIVE, SHARE, GroupAdmin
 from headrace.client.librdkafka import TopicPartition
 from headrace.errors import ErrorCode, KafkaError
 
@@ -110,7 +110,13 @@ def plan(
     admin: Admin, group: str, wanted: Collection[TopicPartition], find: FindTarget
 ) -> list[Planned]:
     """What the reset would do; refused while members could commit over it."""
-    state = GroupAdmin(admin).describe(group).state
+    found = GroupAdmin(admin).describe(group)
+    state = found.state
+    if found.kind == SHARE:
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"group {group} is a share group, which commits no offsets",
+        )
     if state not in INACTIVE:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,

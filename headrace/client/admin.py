@@ -114,7 +114,7 @@ class Admin:
     """Asks and changes the cluster; each method waits for the answer or raises."""
 
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         try:
             self.raw = raw_admin.AdminClient(client_settings(bootstrap, settings))
         except confluent_kafka.KafkaException as error:
@@ -234,9 +234,9 @@ class Admin:
             # librdkafka keeps the request's own limit; this one only guards against its silence.
             return future.result(REQUEST_TIMEOUT_S * 2)
         except confluent_kafka.KafkaException as error:
-            raise refusal(error, self._bootstrap, about) from error
+            raise refusal(error, self.bootstrap, about) from error
         except FutureTimeout as error:
-            raise Unreachable(self._bootstrap, f"no answer in {REQUEST_TIMEOUT_S:g} s") from error
+            raise Unreachable(self.bootstrap, f"no answer in {REQUEST_TIMEOUT_S:g} s") from error
 
     def _list_offsets(
         self, wanted: Mapping[Any, Any], isolation: Isolation
@@ -264,7 +264,7 @@ class Admin:
         try:
             return request(*arguments, **options)
         except confluent_kafka.KafkaException as error:
-            raise refusal(error, self._bootstrap) from error
+            raise refusal(error, self.bootstrap) from error
         except (ValueError, TypeError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 

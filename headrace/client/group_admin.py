@@ -1,4 +1,8 @@
-"""Consumer groups as an operator sees them: members, offsets, deletion."""
+"""Groups of consumers as an operator sees them: members, offsets, deletion.
+
+librdkafka knows nothing of share groups (KIP-932) and hides the epochs of consumer groups
+(KIP-848), so both are asked on the wire.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +13,20 @@ import confluent_kafka
 from headrace.client.admin import Admin
 from headrace.client.librdkafka import REQUEST_TIMEOUT_S, TopicPartition, refusal
 from headrace.client.patience import patiently
+from headrace.client.wire import Api, CoordinatorKind, Wire, asked, refuse
 from headrace.errors import ErrorCode, KafkaError
+from headrace.protocol.messages import Message
+
+CLASSIC, CONSUMER, SHARE = "Classic", "Consumer", "Share"
+UNKNOWN = "Unknown"
+# All that is not classic, which librdkafka describes well.
+KINDS = {CONSUMER: Api.CONSUMER_GROUP_DESCRIBE, SHARE: Api.SHARE_GROUP_DESCRIBE}
+# The empty one: offsets were committed, but nobody ever joined. Others, such as Kafka Connect's
+# workers, share no partitions.
+LISTED_PROTOCOLS = frozenset(("", "consumer", "share"))
+# What a coordinator says of a group that is of another kind, or of a kind it does not know.
+OF_ANOTHER_KIND = frozenset((ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION))
+NO_OFFSET = -1
 
 # States in Kafka's own spelling; librdkafka spells them in capitals.
 STATES = {
@@ -37,18 +54,19 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One consumer in a group and what it reads."""
+    """One consumer in a group and what it reads; classic members have no epoch."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group with its members."""
+    """A group with its members; classic groups have no epoch."""
 
     group: str
     kind: str
@@ -56,6 +74,16 @@ class Group:
     assignor: str
     coordinator: int
     members: tuple[Member, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """Where a share group is in a partition; None: it is not there yet, or nobody can tell."""
+
+    start_offset: int | None
+    lag: int | None
 
 
 class GroupAdmin:
@@ -65,26 +93,43 @@ class GroupAdmin:
         self._admin = admin
 
     def groups(self) -> list[GroupListing]:
-        found = self._admin.wait(
-            self._admin.raw.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S)
-        )
-        for error in found.errors or ():
-            raise refusal(error, "", "listing groups")
-        listings = [
-            GroupListing(row.group_id, row.type.name.capitalize(), STATES[row.state.name])
-            for row in found.valid or ()
-        ]
-        return sorted(listings, key=lambda listing: listing.group)
+        with Wire(self._admin.bootstrap) as wire:
+            found = {row for node_id in wire.node_ids for row in _held_by(wire, node_id)}
+        return sorted(found, key=lambda listing: listing.group)
 
     def describe(self, group: str) -> Group:
         """The group; one that no broker knows is Dead and empty."""
+        with Wire(self._admin.bootstrap) as wire:
+            for kind, api in KINDS.items():
+                found = _described(wire, api, kind, group)
+                if found is not None:
+                    return found
+        return self._classic(group)
+
+    def share_offsets(self, group: str) -> dict[TopicPartition, ShareOffset]:
+        """Every partition that a share group has begun to read."""
+        request = Message(groups=[Message(group_id=group, topics=None)])
+        with Wire(self._admin.bootstrap) as wire:
+            (found,) = _coordinated(wire, Api.DESCRIBE_SHARE_GROUP_OFFSETS, request, group)[1]
+        for topic in found.topics:
+            for row in topic.partitions:
+                refuse(row.error_code, f"group {group}, {topic.topic_name}-{row.partition_index}")
+        return {
+            TopicPartition(topic.topic_name, row.partition_index): ShareOffset(
+                _known(row.start_offset), _known(row.lag)
+            )
+            for topic in found.topics
+            for row in topic.partitions
+        }
+
+    def _classic(self, group: str) -> Group:
         request = self._admin.raw.describe_consumer_groups
         try:
             found = self._coordinated(request, [group], group)
         except KafkaError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            return Group(group, "Unknown", "Dead", "", -1, ())
+            return Group(group, UNKNOWN, "Dead", "", -1, ())
         return Group(
             group,
             found.type.name.capitalize(),
@@ -140,3 +185,68 @@ def _member(found: Any) -> Member:
         found.host,
         tuple(sorted(TopicPartition(row.topic, row.partition) for row in assignment)),
     )
+
+
+def _held_by(wire: Wire, node_id: int) -> list[GroupListing]:
+    answer = asked(wire.broker(node_id), Api.LIST_GROUPS, Message(), "listing groups")
+    # Before Kafka 3.8 an answer has no type, for all groups are classic; before 2.6 no state.
+    return [
+        GroupListing(
+            row.group_id, row.group_type.capitalize() or CLASSIC, row.group_state or UNKNOWN
+        )
+        for row in answer.groups
+        if row.protocol_type in LISTED_PROTOCOLS
+    ]
+
+
+def _described(wire: Wire, api: Api, kind: str, group: str) -> Group | None:
+    """The group, if it is of the kind that this API describes."""
+    try:
+        node_id, (found,) = _coordinated(wire, api, Message(group_ids=[group]), group)
+    except KafkaError as error:
+        if error.code not in OF_ANOTHER_KIND:
+            raise
+        return None
+    return Group(
+        group,
+        kind,
+        found.group_state,
+        found.assignor_name,
+        node_id,
+        tuple(sorted(map(_wire_member, found.members), key=lambda member: member.member_id)),
+        found.group_epoch,
+        found.assignment_epoch,
+    )
+
+
+def _coordinated(wire: Wire, api: Api, request: Message, group: str) -> tuple[int, list[Message]]:
+    """The node id of the group's coordinator, and what it says of the one group asked for."""
+
+    def ask() -> tuple[int, list[Message]]:
+        node_id, coordinator = wire.coordinator(CoordinatorKind.GROUP, group)
+        found: list[Message] = coordinator.call(api, request).groups
+        refuse(found[0].error_code, f"group {group}")
+        return node_id, found
+
+    return patiently(ask)
+
+
+def _wire_member(found: Message) -> Member:
+    return Member(
+        found.member_id,
+        getattr(found, "instance_id", None),  # in share groups members have none
+        found.client_id,
+        found.client_host,
+        tuple(
+            sorted(
+                TopicPartition(topic.topic_name, index)
+                for topic in found.assignment.topic_partitions
+                for index in topic.partitions
+            )
+        ),
+        found.member_epoch,
+    )
+
+
+def _known(offset: int) -> int | None:
+    return None if offset == NO_OFFSET else offset

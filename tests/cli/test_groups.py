@@ -54,7 +54,7 @@ def test_describe_prints_offsets_end_and_lag(
     headrace.ok("produce", committed, "--partition", "1", stdin=b"more\nand more\n")
     lines = headrace.ok("groups", "describe", group).lines
     assert lines[0].split() == [
-        *("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "MEMBERS")
+        *("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "TYPE", "EPOCH", "STATE", "MEMBERS")
     ]
     assert lines[1].split()[-2:] == ["Empty", "0"]
     assert lines[3].split()[:6] == [
