@@ -153,7 +153,7 @@ def test_the_quick_answer_is_the_usual_one_and_never_stale(api: Api) -> None:
             assert f"content-length: {len(body)}".encode() in start
     assert b'"maxId":1' in (answer or b"")
     api.register("b", "y")
-    answer = api.application.quick(head("/schemas/ids/1?subject=a&fetchMaxId=true"))
+    answer = api.application.quick(head(path, "Accept: application/json"))
     assert answer is not None
     assert b'"maxId":2' in answer
 

@@ -192,6 +192,25 @@ def test_schemas_are_imported_with_their_ids_and_versions(api: Api) -> None:
     assert api.get("/subjects/a/versions").content == [3, 5, 6]
 
 
+def test_new_ids_follow_the_highest_one_imported(api: Api) -> None:
+    api.put("/mode/a", {"mode": "IMPORT"})
+    api.register("a", "x", id=9)
+    api.register("a", "z", id=7)
+    assert api.register("b", "q") == 10
+
+
+def test_a_schema_imported_twice_is_found_at_the_version_that_is_left(api: Api) -> None:
+    api.put("/mode/a", {"mode": "IMPORT"})
+    api.register("a", "x", id=1, version=1)
+    api.register("a", "x", id=1, version=3)
+    assert api.get("/subjects/a/versions").content == [1, 3]
+    api.delete("/subjects/a/versions/1")
+    assert api.get("/schemas/ids/1/versions").content == [{"subject": "a", "version": 3}]
+    api.delete("/subjects/a/versions/3")
+    api.delete("/subjects/a/versions/3", permanent=True)
+    assert api.get("/schemas/ids/1").content["version"] == 1
+
+
 def test_import_begins_empty_unless_forced(api: Api) -> None:
     api.register("a", "x")
     assert api.put("/mode/a", {"mode": "IMPORT"}).code == 42205

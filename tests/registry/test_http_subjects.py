@@ -103,6 +103,36 @@ def test_a_deleted_schema_comes_back_with_its_id_and_a_new_version(api: Api) -> 
     assert api.get("/subjects/a/versions", deleted=True).content == [2]
 
 
+def test_a_stated_version_must_be_the_next_one(api: Api) -> None:
+    api.register("a", "x")
+    answer = api.post("/subjects/a/versions", {"schema": "x y?", "version": 3})
+    assert (answer.status, answer.code) == (422, 42201)
+    api.register("a", "x y?", version=2)
+    metadata = api.get("/subjects/a/versions/2").content["metadata"]
+    assert metadata == {"properties": {"confluent:version": "2"}}
+
+
+def test_a_subject_gone_for_good_takes_its_settings_along(api: Api) -> None:
+    for whole in ("/subjects/a", "/subjects/a/versions/1"):
+        api.register("a", "x")
+        api.put("/config/a", {"compatibility": "NONE"})
+        api.put("/mode/a", {"mode": "READWRITE"})
+        api.delete(whole)
+        assert api.get("/config/a").status == 200
+        api.delete(whole, permanent=True)
+        assert api.get("/config/a").code == 40408
+        assert api.get("/mode/a").code == 40409
+
+
+def test_a_subject_may_refer_to_itself_and_still_be_deleted(api: Api) -> None:
+    api.register("a", "x")
+    own = {"name": "old", "subject": "a", "version": 1}
+    api.register("a", "@old y?", references=[own])
+    assert api.delete("/subjects/a/versions/1").code == 42206
+    assert api.delete("/subjects/a").content == [1, 2]
+    assert api.delete("/subjects/a", permanent=True).content == [1, 2]
+
+
 def test_deletes_are_soft_first_and_each_step_is_told(api: Api) -> None:
     api.register("a", "x")
     assert api.delete("/subjects/b").code == 40401
