@@ -52,6 +52,9 @@ class Parser:
             return self.languages[name]
         except KeyError:
             raise Refused(Refusal.INVALID_SCHEMA, f"Invalid schema type {name}") from None
+        except ImportError as error:
+            reason = f"Schemas of type {name} are not served by this installation: {error}"
+            raise Refused(Refusal.INVALID_SCHEMA, reason) from error
 
     def _parse(self, schema: Schema, references: Mapping[str, str], *, new: bool) -> ParsedSchema:
         language = self.language(schema.language)
