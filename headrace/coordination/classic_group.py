@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from headrace.coordination.group import CommittedPartition, Committer, GroupType
 from headrace.coordination.group_member import Member, MemberProtocol
+from headrace.coordination.group_members import Members
 from headrace.coordination.group_records import (
     NO_TIMESTAMP,
     CommittedOffset,
@@ -64,7 +65,7 @@ class ClassicGroup:
     protocol: str | None = None
     generation: int = 0
     leader: str | None = None
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
     pending_joins: frozenset[str] = frozenset()
     pending_syncs: frozenset[str] = frozenset()
     subscribed_topics: frozenset[str] | None = None
@@ -148,23 +149,18 @@ class ClassicGroup:
 
     @property
     def awaiting_joins(self) -> int:
-        return sum(1 for member in self.members.values() if member.join_ticket is not None)
+        return self.members.joining
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending_joins and all(
-            member.join_ticket is not None for member in self.members.values()
-        )
+        return not self.pending_joins and self.members.joining == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def static_member_id(self, group_instance_id: str) -> str | None:
-        for member in self.members.values():
-            if member.group_instance_id == group_instance_id:
-                return member.member_id
-        return None
+        return self.members.of_instance(group_instance_id)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
         member = self.members.get(member_id)
@@ -180,21 +176,17 @@ class ClassicGroup:
         if self.is_empty:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and any(
-            self._all_support(each.name) for each in protocols
+            self.members.all_support(each.name) for each in protocols
         )
 
     def selected_protocol(self) -> str:
         """The protocol that everyone supports and most members prefer."""
-        names = frozenset(name for member in self.members.values() for name in member.names)
-        candidates = {name for name in names if self._all_support(name)}
+        candidates = self.members.supported()
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
-
-    def _all_support(self, protocol: str) -> bool:
-        return all(protocol in member.names for member in self.members.values())
 
     # Each of these gives the group as it will be.
 
@@ -206,17 +198,19 @@ class ClassicGroup:
     def with_member(self, member: Member, *, protocol_type: str | None = None) -> "ClassicGroup":
         return replace(
             self,
-            members={**self.members, member.member_id: member},
+            members=self.members.having(member),
             protocol_type=self.protocol_type if self.members else protocol_type,
             leader=self.leader or member.member_id,
             pending_joins=self.pending_joins - {member.member_id},
         )
 
     def updated(self, member: Member) -> "ClassicGroup":
-        return replace(self, members={**self.members, member.member_id: member})
+        return replace(self, members=self.members.having(member))
 
     def without_members(self, member_ids: frozenset[str]) -> "ClassicGroup":
-        members = {key: each for key, each in self.members.items() if key not in member_ids}
+        members = Members(
+            each for each in self.members.values() if each.member_id not in member_ids
+        )
         return replace(
             self,
             members=members,
@@ -227,12 +221,9 @@ class ClassicGroup:
 
     def with_replaced(self, old_member_id: str, member: Member) -> "ClassicGroup":
         """A static member that came back under a new id keeps its place, and its lead."""
-        members = {
-            (member.member_id if key == old_member_id else key): (
-                member if key == old_member_id else each
-            )
-            for key, each in self.members.items()
-        }
+        members = Members(
+            member if each.member_id == old_member_id else each for each in self.members.values()
+        )
         leader = member.member_id if self.leader == old_member_id else self.leader
         return replace(
             self, members=members, leader=leader, pending_syncs=self.pending_syncs - {old_member_id}
@@ -283,9 +274,7 @@ class ClassicGroup:
 
     @classmethod
     def from_stored(cls, group_id: str, stored: StoredGroup) -> "ClassicGroup":
-        members = {
-            each.member_id: Member.from_stored(each, stored.protocol) for each in stored.members
-        }
+        members = Members(Member.from_stored(each, stored.protocol) for each in stored.members)
         loaded = cls(
             group_id,
             state=GroupState.STABLE if members else GroupState.EMPTY,

@@ -28,6 +28,7 @@ from headrace.coordination.consumer_group_records import (
 )
 from headrace.coordination.consumer_protocol import read_assignment, read_subscription
 from headrace.coordination.group_member import Member
+from headrace.coordination.group_members import Members
 from headrace.coordination.group_records import GroupMetadata
 from headrace.coordination.rebalance import Answer, JoinAnswer, SyncAnswer
 from headrace.errors import ErrorCode, KafkaError
@@ -131,10 +132,9 @@ def may_downgrade(draft: Draft, leaving: Iterable[str], *, staying: int, max_siz
 
 def downgraded(group: ConsumerGroup, around: Surroundings) -> ClassicGroup:
     """A consumer group of classic members as a classic group."""
-    members = {
-        member.member_id: _downgraded_member(group, member, around.topics)
-        for member in group.members.values()
-    }
+    members = Members(
+        _downgraded_member(group, member, around.topics) for member in group.members.values()
+    )
     classic = ClassicGroup(
         group.group_id,
         state=GroupState.STABLE,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from headrace.coordination.classic_group import ClassicGroup, GroupState, InitialDelay
 from headrace.coordination.group import GroupLimits, Now
 from headrace.coordination.group_member import Member
+from headrace.coordination.group_members import Members
 from headrace.errors import ErrorCode
 
 
@@ -244,22 +245,22 @@ def _elect_leader(move: Move) -> bool:
 
 def _answer_joins(move: Move) -> None:
     group = move.group
-    members: dict[str, Member] = {}
+    members: list[Member] = []
     for member in group.members.values():
         answer = current_generation(
             group, member.member_id, with_members=member.member_id == group.leader
         )
         move.answer(member.join_ticket, answer)
         move.extend_session(member)
-        members[member.member_id] = replace(member, join_ticket=None, is_new=False)
-    move.group = replace(group, members=members, pending_syncs=frozenset(members))
+        members.append(replace(member, join_ticket=None, is_new=False))
+    move.group = replace(group, members=Members(members), pending_syncs=frozenset(group.members))
 
 
 def _refuse_syncs(move: Move, error: ErrorCode) -> None:
-    members: dict[str, Member] = {}
+    members: list[Member] = []
     for member in move.group.members.values():
         if member.sync_ticket is not None:
             move.answer(member.sync_ticket, SyncAnswer(error))
             move.extend_session(member)
-        members[member.member_id] = replace(member, sync_ticket=None, assignment=b"")
-    move.group = replace(move.group, members=members)
+        members.append(replace(member, sync_ticket=None, assignment=b""))
+    move.group = replace(move.group, members=Members(members))

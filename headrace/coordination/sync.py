@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.coordination.classic_group import ClassicGroup, GroupState
+from headrace.coordination.group_members import Members
 from headrace.coordination.rebalance import Move, SyncAnswer, TimerKind
 from headrace.errors import ErrorCode, KafkaError
 
@@ -70,14 +71,14 @@ def _synced(move: Move, member_id: str) -> None:
 def _assign(move: Move, assignments: Mapping[str, bytes]) -> None:
     """Everyone who waits is answered; who has no assignment gets an empty one."""
     group = move.group.moved(GroupState.STABLE, move.now.wall_ms)
-    members = {}
+    members = []
     for member in group.members.values():
         assignment = assignments.get(member.member_id, b"")
         if member.sync_ticket is not None:
             move.answer(member.sync_ticket, _assigned(group, assignment))
             move.extend_session(member)
-        members[member.member_id] = replace(member, assignment=assignment, sync_ticket=None)
-    move.group = replace(group, members=members)
+        members.append(replace(member, assignment=assignment, sync_ticket=None))
+    move.group = replace(group, members=Members(members))
     move.is_recorded = True
 
 

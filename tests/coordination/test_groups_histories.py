@@ -124,6 +124,7 @@ class History:
             assert not self.log.parked
             return
         self.check_shape(group)
+        self.check_counts(group)
         self.check_tickets(group)
         self.check_deadlines(group)
         self.check_answers()
@@ -148,6 +149,19 @@ class History:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             assert group.members
             assert all(each.metadata(group.protocol) for each in group.members.values())
+
+    def check_counts(self, group: ClassicGroup) -> None:
+        """What the group counts as it goes is what counting its members gives."""
+        members = list(group.members.values())
+        waiting = [each for each in members if each.join_ticket is not None]
+        assert group.awaiting_joins == len(waiting)
+        assert group.all_joined == (not group.pending_joins and len(waiting) == len(members))
+        for name in ("range", "sticky", "other"):
+            everyone = all(name in each.names for each in members)
+            assert group.members.all_support(name) == everyone
+        for instance in ("i", "j"):
+            holders = [each.member_id for each in members if each.group_instance_id == instance]
+            assert group.static_member_id(instance) == next(iter(holders), None)
 
     def check_tickets(self, group: ClassicGroup) -> None:
         joins = [each.join_ticket for each in group.members.values() if each.join_ticket]
