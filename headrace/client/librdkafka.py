@@ -70,6 +70,12 @@ def client_settings(bootstrap: str, settings: Mapping[str, Any] | None = None) -
         # Connect to every broker at once: otherwise a first request waits for timers of 50 ms to
         # 500 ms although the broker answers in one (measured: a first record in 3 ms, not 53).
         "enable.sparse.connections": False,
+        # With every known broker down, librdkafka 2.16 would begin anew from bootstrap.servers and
+        # forget them; send_offsets_to_transaction then waits for a forgotten one, beyond its own
+        # timeout (measured: more than a minute after the only broker was back). Without that it
+        # reconnects to those it knows, which is what a restart needs. A client that shall outlive
+        # a move of the whole cluster to other addresses sets "rebootstrap".
+        "metadata.recovery.strategy": "none",
         **(settings or {}),
     }
 
