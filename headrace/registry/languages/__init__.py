@@ -10,8 +10,6 @@ from headrace.registry.language import Language
 # language is first used, so that a registry of Avro schemas does not load the others.
 MODULES: Final = {
     "AVRO": "headrace.registry.languages.avro",
-    "JSON": "headrace.registry.languages.json_schema",
-    "PROTOBUF": "headrace.registry.languages.protobuf",
 }
 
 
