@@ -47,14 +47,17 @@ def produce_seconds(bootstrap: str, topic: str, codec: str, value: bytes, count:
 
 def consume_seconds(bootstrap: str, topic: str, partitions: int, count: int) -> float:
     """How long until `count` records were read, from the first record on."""
+    # By default librdkafka stops fetching for a second whenever its own queue is full.
+    eager = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 1}
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False} | eager
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     seen = 0
     started = time.perf_counter()
     while seen < count:
-        messages = consumer.consume(10_000, 1.0)
+        # Asked for more than there is, it would wait for the rest.
+        messages = consumer.consume(min(10_000, count - seen), 1.0)
         seen += sum(1 for message in messages if message.error() is None)
         if time.perf_counter() - started > DRAIN_LIMIT_S:
             raise TimeoutError(f"only {seen} of {count} records arrived")

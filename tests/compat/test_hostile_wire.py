@@ -17,7 +17,7 @@ from headrace.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.compat
 
-FRAMES = int(os.environ.get("HEADRACE_FUZZ_FRAMES", "10000"))
+FRAMES = int(os.environ.get("HEADRACE_FUZZ_FRAMES", "100000"))
 # The first offence closes a connection, so that more frames behind it would prove nothing.
 FRAMES_PER_CONNECTION = 2
 IDLE_CONNECTIONS = 2_000
