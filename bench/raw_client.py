@@ -63,6 +63,13 @@ class RawClient:
     def send(self, frames: bytes) -> None:
         self._socket.sendall(frames)
 
+    def receive(self, size: int) -> bytes:
+        """So many bytes of answers, as they come."""
+        answers: bytes = self._answers.read(size)
+        if len(answers) < size:
+            raise ConnectionError("the broker closed the connection")
+        return answers
+
     def answer(self) -> bytes:
         head = self._answers.read(4)
         if len(head) < 4:
@@ -95,8 +102,12 @@ def produce_frame(topic: str, batches: dict[int, bytes], *, acks: int = -1) -> b
 
 def produce_error(answer: bytes, topic: str) -> int:
     """The first partition's error code in a Produce v3 answer."""
-    error: int = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0]
+    error: int = struct.unpack_from(">h", answer, error_position(topic))[0]
     return error
+
+
+def error_position(topic: str) -> int:
+    return 4 + 4 + 2 + len(topic) + 4 + 4
 
 
 def fetch_frame(

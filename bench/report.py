@@ -1,6 +1,7 @@
-"""The results: one table of ratios on the terminal, JSON and a chart on disk."""
+"""The results: one table of ratios on the terminal; JSON, a page and a chart on disk."""
 
 import json
+import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,7 +44,22 @@ def write(rows: list[Row], rounds: int) -> None:
         ],
     }
     (RESULTS / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    (RESULTS / "results.md").write_text(_page(rows, rounds))
     _chart([row for row in rows if row.ratio is not None], RESULTS / "results.png")
+
+
+def _page(rows: list[Row], rounds: int) -> str:
+    lines = [
+        f"Medians of {rounds} rounds, on {os.cpu_count()} cores.\n",
+        "| cell | Headrace | Kafka | unit | ratio |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ours, theirs = (_number(row.median(system)) for system in ("headrace", "kafka"))
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
+        behind = " **behind**" if row.ahead is False else ""
+        lines.append(f"| {row.name} | {ours} | {theirs} | {row.unit} | {ratio}{behind} |")
+    return "\n".join(lines) + "\n"
 
 
 def _number(value: float | None) -> str:

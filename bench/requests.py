@@ -1,10 +1,11 @@
 """Requests of one record each: how many a second at each depth, and what one of them takes."""
 
+import struct
 import time
 from collections.abc import Iterator
 
 from bench.cells import Cell, quantile
-from bench.raw_client import RawClient, batch, produce_error, produce_frame
+from bench.raw_client import RawClient, batch, error_position, produce_frame
 from bench.rdkafka_client import create_topic, latencies_ms
 from bench.systems import System, resident_mb
 
@@ -31,14 +32,19 @@ def measure(system: System) -> Iterator[Cell]:
 
 def requests_a_second(bootstrap: str, depth: int, count: int) -> float:
     frame = produce_frame("requests", {0: batch([RECORD])})
-    block = frame * depth
     client = RawClient(bootstrap)
+    client.send(frame)
+    # Every answer has the size of the first, so that those of a burst are read in one call.
+    size = len(client.answer())
+    position = 4 + error_position("requests")
+    errors = struct.Struct(f">{position}xh{4 + size - position - 2}x")
+    block = frame * depth
     started = time.perf_counter()
     for _ in range(count // depth):
         client.send(block)
-        for _ in range(depth):
-            if error := produce_error(client.answer(), "requests"):
-                raise RuntimeError(f"produce answered error {error}")
+        answers = client.receive((size + 4) * depth)
+        if any(error for (error,) in errors.iter_unpack(answers)):
+            raise RuntimeError("produce answered an error")
     rate = count / (time.perf_counter() - started)
     client.close()
     return rate
