@@ -17,6 +17,7 @@ LONGEST_RUN_S = 0.5
 # Large enough for segments to roll while brokers are killed.
 RECORD_BYTES = 500
 FLUSH_LIMIT_S = 60.0
+PROGRESS_LIMIT_S = 60.0
 READ_LIMIT_S = 60.0
 
 pytestmark = pytest.mark.crash
@@ -34,6 +35,8 @@ class Load:
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 10,
+                # Else librdkafka forgets its only broker each time that one is down.
+                "metadata.recovery.strategy": "none",
                 "message.timeout.ms": 120_000,
             }
         )
@@ -43,6 +46,14 @@ class Load:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def wait_for_progress(self) -> None:
+        """Until the broker acknowledged something new: a kill before that would hit no load."""
+        before = sum(map(len, self.acknowledged))
+        deadline = time.monotonic() + PROGRESS_LIMIT_S
+        while sum(map(len, self.acknowledged)) == before:
+            assert time.monotonic() < deadline, "nothing was acknowledged since the last kill"
+            time.sleep(0.005)
 
     def finish(self) -> None:
         self._stopping.set()
@@ -97,6 +108,7 @@ def test_acknowledged_records_survive_every_kill(caching: str) -> None:
         load = Load(broker.bootstrap)
         try:
             for _ in range(kills):
+                load.wait_for_progress()
                 time.sleep(source.uniform(0.02, LONGEST_RUN_S))
                 broker.kill()
                 broker.start()
