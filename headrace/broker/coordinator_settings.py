@@ -225,7 +225,8 @@ class CoordinatorSettings(ShareSettings):
         default=0,
         kind=Kind.INT,
         importance=Importance.HIGH,
-        doc="The codec of __consumer_offsets, as Kafka numbers them.",
+        inert=True,
+        doc="Kept and shown; offsets are written uncompressed.",
     )
     offsets_commit_timeout_ms: int = setting(
         name="offsets.commit.timeout.ms",
@@ -233,7 +234,8 @@ class CoordinatorSettings(ShareSettings):
         kind=Kind.INT,
         check=at_least(1),
         importance=Importance.HIGH,
-        doc="How long a commit of offsets may wait for the disk.",
+        inert=True,
+        doc="Kept and shown; a commit waits for the disk, however long that takes.",
     )
     transaction_max_timeout_ms: int = setting(
         name="transaction.max.timeout.ms",
@@ -294,7 +296,8 @@ class CoordinatorSettings(ShareSettings):
         name="transaction.two.phase.commit.enable",
         default=False,
         importance=Importance.LOW,
-        doc="Whether a producer may hold a prepared transaction without a timeout.",
+        inert=True,
+        doc="Kept and shown; two-phase commit is not served.",
     )
     producer_id_expiration_ms: int = setting(
         name="producer.id.expiration.ms",
@@ -303,7 +306,8 @@ class CoordinatorSettings(ShareSettings):
         check=at_least(1),
         importance=Importance.LOW,
         dynamic=Dynamic.CLUSTER_WIDE,
-        doc="How long a partition remembers a producer that writes nothing.",
+        inert=True,
+        doc="Kept and shown; producers are remembered as long as their log is open.",
     )
     producer_id_expiration_check_interval_ms: int = setting(
         name="producer.id.expiration.check.interval.ms",

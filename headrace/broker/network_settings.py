@@ -122,7 +122,8 @@ class NetworkSettings:
         name="max.connections.per.ip.overrides",
         default="",
         dynamic=Dynamic.CLUSTER_WIDE,
-        doc="Another max.connections.per.ip for some addresses: host:count, by commas.",
+        inert=True,
+        doc="Kept and shown; max.connections.per.ip holds for every address.",
     )
     max_connection_creation_rate: int = setting(
         name="max.connection.creation.rate",
@@ -130,7 +131,8 @@ class NetworkSettings:
         kind=Kind.INT,
         check=at_least(0),
         dynamic=Dynamic.CLUSTER_WIDE,
-        doc="New connections taken in a second; more of them wait.",
+        inert=True,
+        doc="Kept and shown; connections are limited in number, not in rate.",
     )
     queued_max_requests: int = setting(
         name="queued.max.requests",
@@ -138,7 +140,8 @@ class NetworkSettings:
         kind=Kind.INT,
         check=at_least(1),
         importance=Importance.HIGH,
-        doc="Requests being served at once; past this many no socket is read.",
+        inert=True,
+        doc="Kept and shown; queued.max.request.bytes bounds what waits.",
     )
     queued_max_request_bytes: int = setting(
         name="queued.max.request.bytes",

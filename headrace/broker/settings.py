@@ -133,7 +133,8 @@ class BrokerSettings(NetworkSettings, CoordinatorSettings):
         kind=Kind.INT,
         check=at_least(0),
         importance=Importance.HIGH,
-        doc="How often log start offsets are written down.",
+        inert=True,
+        doc="Kept and shown; log start offsets are written with the other checkpoints.",
     )
     log_initial_task_delay_ms: int = setting(
         name="log.initial.task.delay.ms",
@@ -186,7 +187,8 @@ class BrokerSettings(NetworkSettings, CoordinatorSettings):
         default=3_600_000,
         check=at_least(0),
         importance=Importance.HIGH,
-        doc="A snapshot of changed metadata is taken at least this often; 0 is never by time.",
+        inert=True,
+        doc="Kept and shown; snapshots come by the number and size of records.",
     )
 
     # Headrace's own, in Kafka's manner.
@@ -208,7 +210,8 @@ class BrokerSettings(NetworkSettings, CoordinatorSettings):
         name="log.disk.reserve.bytes",
         default=16 << 20,
         check=at_least(0),
-        doc="Writes are refused while less disk than this is free, so that deletions still work.",
+        inert=True,
+        doc="Kept and shown; no space is reserved yet.",
     )
     max_parked_requests: int = setting(
         name="max.parked.requests",

@@ -246,7 +246,8 @@ class TopicSettings:
         name="preallocate",
         default=False,
         synonyms=(Synonym("log.preallocate"),),
-        doc="Reserve a segment's whole size on disk when it is created.",
+        inert=True,
+        doc="Kept and shown; segments grow as they are written.",
     )
     remote_log_copy_disable: bool = setting(
         name="remote.log.copy.disable",
